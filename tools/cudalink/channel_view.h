@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What `list`, `info`, `watch` and its metrics say of a channel.
+ */
+#ifndef CUDALINK_CHANNEL_VIEW_H
+#define CUDALINK_CHANNEL_VIEW_H
+
+#include "cudalink/channels.h"
+#include "json.h"
+#include "table.h"
+
+/* How long producers may take to answer, ns. */
+#define CHANNEL_VIEW_PATIENCE INT64_C(300000000)
+
+#define CHANNEL_VIEW_NO_RATE (-1.0)
+
+/* The help of every command that prints channels as JSON. */
+#define CHANNEL_VIEW_KEYS                                                                          \
+  "name directory state; of live ones also pid uid\n"                                              \
+  "program kind path reason slots slot_bytes generation published dropped age_us\n"                \
+  "open_seconds format width height planes consumers, a list with pid uid program group\n"         \
+  "policy hold held held_us isolated behind."
+
+/* "live", or why nothing more is known: "dead", "refused", "silent" (no answer), "version". */
+const char *channel_view_state(const cudalink_channel_info *channel);
+
+/* Nanoseconds since the newest frame; UINT64_MAX when there was none yet. */
+uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now);
+
+/* Frames that are published and that this consumer of every frame has not taken yet. */
+uint64_t channel_view_behind(const cudalink_channel_info *channel,
+                             const cudalink_consumer_info *consumer);
+
+#define CHANNEL_VIEW_PICTURE_SIZE 64
+/* "1280x720 RGBA8", "3 planes", or "" before the first frame. */
+const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
+                                 const cudalink_channel_info *channel);
+
+/* "latest", "every", "shared:workers"; also for a number that this version does not know. */
+#define CHANNEL_VIEW_POLICY_SIZE 96
+const char *channel_view_policy(char to[CHANNEL_VIEW_POLICY_SIZE],
+                                const cudalink_consumer_info *consumer);
+
+/* The keys of a channel, into an object that is open. `rate` in frames per second becomes "fps"
+ * (NAN = not known yet), unless it is CHANNEL_VIEW_NO_RATE. */
+void channel_view_json(struct json *json, const cudalink_channel_info *channel, uint64_t now,
+                       double rate);
+
+/* A row for the channel, and `with_consumers` one for each consumer below it. */
+extern const struct table_column channel_view_columns[];
+void channel_view_rows(struct table *table, const cudalink_channel_info *channel, uint64_t now,
+                       double rate, int with_consumers);
+
+#endif

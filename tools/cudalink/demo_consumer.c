@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * One consumer process of `cudalink demo`: takes frames, compares every byte, writes down what it
+ * saw. It says nothing; the producer process does the talking.
+ */
+#include "command.h"
+#include "demo.h"
+#include "host_frame.h"
+#include "report.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define PIECE INT64_C(100000000)
+#define OPEN_LIMIT INT64_C(10000000000)
+
+struct watcher {
+  cudalink_importer importer;
+  enum pattern pattern;
+  struct host_frame host;
+  struct demo_score score;
+  int index;
+  uint64_t written; /* when the score was written down last */
+};
+
+static void write_score(struct watcher *watcher) {
+  const struct demo_score *score = &watcher->score;
+  off_t place = (off_t)((size_t)watcher->index * sizeof *score);
+  ssize_t ignored = pwrite(DEMO_SCORES, score, sizeof *score, place);
+  (void)ignored; /* a number that is old is better than a demo that stops */
+  watcher->written = cudalink_now();
+}
+
+static int take_frame(struct watcher *watcher, cudalink_frame *frame) {
+  struct media_error error;
+  struct tally *tally = &watcher->score.tally;
+  int code = EXIT_CODE_OK;
+  if (tally_frame(tally, frame)) {
+    int result = host_frame_get(&watcher->host, frame);
+    if (result)
+      code = report_library(result);
+    else if (tally_check(tally, watcher->pattern, frame, watcher->host.data, &error))
+      code = report_media(&error);
+  }
+  cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
+  return code;
+}
+
+static int take_all(struct watcher *watcher) {
+  int code = EXIT_CODE_OK;
+  while (!code) {
+    cudalink_frame frame;
+    int status =
+        cudalink_importer_acquire(watcher->importer, CUDALINK_STREAM_COMPLETE, PIECE, &frame);
+    if (cudalink_now() - watcher->written >= (uint64_t)PIECE) write_score(watcher);
+    if (status == CUDALINK_OK)
+      code = take_frame(watcher, &frame);
+    else if (status == CUDALINK_ERROR_ENDED)
+      return EXIT_CODE_OK;
+    else if (status != CUDALINK_ERROR_TIMEOUT && status != CUDALINK_ERROR_EVICTED)
+      code = report_library(status);
+  }
+  return code;
+}
+
+/* The producer ends this process by ending the channel. A Ctrl-C, which the terminal sends to all
+ * of them, is the producer's business; should it be killed, the kernel ends this process as well. */
+static int bind_to_parent(pid_t parent) {
+  signal(SIGINT, SIG_IGN);
+  signal(SIGHUP, SIG_IGN);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return getppid() == parent;
+}
+
+/* The arguments come from demo_crew.c, not from people. */
+static int number_from(const char *text) { return (int)strtol(text, NULL, 10); }
+
+int command_demo_consumer(int argc, char **argv) {
+  if (argc != 7) return report(EXIT_CODE_USAGE, "demo-consumer is started by cudalink demo");
+  if (!bind_to_parent(number_from(argv[6]))) return EXIT_CODE_SYSTEM;
+  struct watcher watcher = {.pattern = (enum pattern)number_from(argv[3]),
+                            .index = number_from(argv[5])};
+  cudalink_importer_spec spec = {CUDALINK_IMPORTER_DEFAULTS,
+                                 .name = argv[1],
+                                 .policy = (cudalink_policy)number_from(argv[2]),
+                                 .device = number_from(argv[4]),
+                                 .once = 1,
+                                 .open_timeout = OPEN_LIMIT};
+  int result = cudalink_importer_open(&watcher.importer, &spec);
+  if (result) return report_library(result);
+  watcher.score.has_joined = 1;
+  write_score(&watcher);
+  int code = take_all(&watcher);
+  write_score(&watcher);
+  cudalink_importer_close(watcher.importer);
+  host_frame_free(&watcher.host);
+  return code;
+}

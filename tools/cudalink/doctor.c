@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `cudalink doctor`: does the things that sharing frames is made of, and says how each one went.
+ */
+#include "doctor.h"
+#include "command.h"
+#include "json.h"
+#include "options.h"
+#include "report.h"
+#include "text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char notes[] =
+    "Each line is the result of doing the thing: memory is made, exported, mapped in another\n"
+    "process and read there, streams write and wait, a consumer is killed, and the main job\n"
+    "itself runs (cudalink demo). \"->\" says what to change.\n"
+    "\n"
+    "Exit code: 0 the main job runs on host memory, and on the GPU if there is one; 1 on host\n"
+    "memory only, though there is a GPU or a driver; 5 it does not run.\n"
+    "\n"
+    "With --json one object per line: id state ns text advice; then one with summary host gpu.";
+
+static const char *const states[] = {"unknown", "ok", "failed"};
+
+struct diagnosis {
+  int is_json;
+  int host, gpu, has_driver;
+  int is_host_ill, is_gpu_ill; /* something that the main job needs there has failed */
+};
+
+static int begins_with_one_of(const char *id, const char *const *beginnings) {
+  for (; *beginnings; beginnings++)
+    if (strncmp(id, *beginnings, strlen(*beginnings)) == 0) return 1;
+  return 0;
+}
+
+static void note(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
+  static const char *const host[] = {"kind.host",      "memfd",         "limit.", "helper",
+                                     "runtime_folder", "cgroup.memory", "kill",   NULL};
+  static const char *const gpu[] = {"driver", "kind.vmm", "sync.", NULL};
+  if (item->state != CUDALINK_PROBE_FAILED) return;
+  diagnosis->is_host_ill |= begins_with_one_of(item->id, host);
+  diagnosis->is_gpu_ill |= begins_with_one_of(item->id, gpu);
+}
+
+static const char *state_of(const cudalink_probe_item *item) {
+  return states[item->state <= CUDALINK_PROBE_FAILED ? item->state : 0];
+}
+
+static void print_json(const cudalink_probe_item *item) {
+  struct json json;
+  json_start(&json, stdout);
+  json_text(&json, "id", item->id);
+  json_text(&json, "state", state_of(item));
+  json_number(&json, "ns", item->ns);
+  json_text(&json, "text", item->text);
+  json_text(&json, "advice", *item->advice ? item->advice : NULL);
+  json_end(&json);
+}
+
+static void print_line(const cudalink_probe_item *item) {
+  char text[TEXT_ESCAPED_SIZE(sizeof item->text)], advice[TEXT_ESCAPED_SIZE(sizeof item->advice)];
+  char time[TEXT_DURATION_SIZE] = "";
+  if (item->ns) text_duration(time, item->ns);
+  printf("%-7s  %-18s %8s  %s\n", state_of(item), item->id, time,
+         text_escape(text, sizeof text, item->text));
+  if (*item->advice) printf("%*s-> %s\n", 37, "", text_escape(advice, sizeof advice, item->advice));
+}
+
+static void show(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
+  note(diagnosis, item);
+  if (diagnosis->is_json)
+    print_json(item);
+  else
+    print_line(item);
+  fflush(stdout);
+}
+
+static void show_devices(const struct diagnosis *diagnosis, const cudalink_probe *probe) {
+  for (uint32_t i = 0; !diagnosis->is_json && i < probe->device_count; i++) {
+    const cudalink_probe_device *device = &probe->devices[i];
+    printf("         GPU %d: %s, %llu MiB, compute capability %d.%d%s\n", device->ordinal,
+           device->name, (unsigned long long)(device->memory_bytes >> 20), device->capability_major,
+           device->capability_minor, device->mig ? ", a MIG slice" : "");
+  }
+}
+
+static int probe(struct diagnosis *diagnosis, const cudalink_probe_spec *spec) {
+  cudalink_probe *probed;
+  int status = cudalink_probe_run(spec, &probed);
+  if (status < 0) return report_library(status);
+  for (uint32_t i = 0; i < probed->item_count; i++) {
+    show(diagnosis, &probed->items[i]);
+    if (i == 0) show_devices(diagnosis, probed);
+  }
+  diagnosis->has_driver = probed->driver_library[0] != '\0';
+  cudalink_probe_free(probed);
+  return EXIT_CODE_OK;
+}
+
+static int try_demo(struct diagnosis *diagnosis, const char *kind, int is_explained) {
+  cudalink_probe_item item = {0};
+  doctor_demo(&item, kind, is_explained);
+  show(diagnosis, &item);
+  return item.state == CUDALINK_PROBE_OK;
+}
+
+static void try_all(struct diagnosis *diagnosis) {
+  cudalink_probe_item folder = {0}, death = {0};
+  doctor_folder(&folder);
+  show(diagnosis, &folder);
+  doctor_kill(&death);
+  show(diagnosis, &death);
+  int is_host_ill = diagnosis->is_host_ill, is_gpu_ill = is_host_ill || diagnosis->is_gpu_ill;
+  diagnosis->host = try_demo(diagnosis, "host", is_host_ill);
+  diagnosis->gpu = diagnosis->has_driver && try_demo(diagnosis, "vmm", is_gpu_ill);
+}
+
+static int conclude(const struct diagnosis *diagnosis) {
+  int code = !diagnosis->host                           ? EXIT_CODE_SYSTEM
+             : diagnosis->gpu || !diagnosis->has_driver ? EXIT_CODE_OK
+                                                        : EXIT_CODE_CHECK;
+  const char *gpu = diagnosis->gpu          ? "yes"
+                    : diagnosis->has_driver ? "no"
+                                            : "no: there is no CUDA driver";
+  if (diagnosis->is_json) {
+    struct json json;
+    json_start(&json, stdout);
+    json_text(&json, "summary", "the main job");
+    json_flag(&json, "host", diagnosis->host);
+    json_flag(&json, "gpu", diagnosis->gpu);
+    json_end(&json);
+  } else {
+    printf("\nframes between processes, in memory of the CPU: %s; on the GPU: %s\n",
+           diagnosis->host ? "yes" : "no", gpu);
+  }
+  return code;
+}
+
+int command_doctor(int argc, char **argv) {
+  struct diagnosis diagnosis = {0};
+  const struct option_row rows[] = {
+      {"json", OPTION_FLAG, &diagnosis.is_json, .help = "print a JSON object per line"},
+      OPTION_ROWS_END};
+  const struct option_page page = {.command = "doctor",
+                                   .arguments = "",
+                                   .summary =
+                                       "Tries what this machine can do, and says what to change.",
+                                   .rows = rows,
+                                   .notes = notes};
+  int code = options_parse(&page, argc, argv, NULL);
+  if (code != OPTIONS_GO) return code;
+  cudalink_probe_spec spec = {CUDALINK_PROBE_DEFAULTS, .program = "/proc/self/exe"};
+  code = probe(&diagnosis, &spec);
+  if (code != EXIT_CODE_OK) return code;
+  try_all(&diagnosis);
+  return conclude(&diagnosis);
+}

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * `cudalink record`: every frame of a channel goes into a file, as it is.
+ */
+#include "command.h"
+#include "host_frame.h"
+#include "json.h"
+#include "options.h"
+#include "receiver.h"
+#include "report.h"
+#include "stop.h"
+#include "text.h"
+
+#include "media/recording.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEBIBYTE 1048576.0
+#define SLOW_SHARE 0.5 /* of the time spent in writing: from here on the file is to blame */
+
+struct record {
+  struct receiver receiver;
+  struct media_recorder recorder;
+  struct host_frame host;
+  struct live_meter meter;
+  uint64_t bytes;      /* written */
+  uint64_t write_time; /* ns */
+  int has_file_failed;
+  const char *path;
+  int json;
+};
+
+/* In the order of cudalink_policy, from IN_ORDER on. */
+static const char *const policies[] = {"order", "every", NULL};
+
+static const char notes[] =
+    "With --policy order, the default, the producer goes at its own speed; frames that the disk "
+    "is\n"
+    "too slow for are missed and counted, and each recorded frame says how many were missed "
+    "before\n"
+    "it. With every the producer waits, so nothing is missed.\n"
+    "\n"
+    "FILE - is stdout. The file has whole frames only, also when the disk is full or a signal\n"
+    "comes; docs/recording.md describes it.\n"
+    "\n"
+    "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed invalid "
+    "bytes\n"
+    "seconds fps writing (part of the time) sessions evictions kind path reason.\n"
+    "\n"
+    "examples:\n"
+    "  cudalink record cam take1.rec --seconds 10\n"
+    "  cudalink record cam take2.rec --policy every --once\n"
+    "  cudalink record cam - | zstd > take3.rec.zst";
+
+static int parse(struct record *record, int argc, char **argv) {
+  struct receiver_options *options = &record->receiver.options;
+  const char *arguments[2];
+  int policy = 0;
+  const struct option_row rows[] = {
+      {"policy", OPTION_CHOICE, &policy, .choices = policies,
+       .help = "who waits for whom (default order)"},
+      RECEIVER_ROWS(options),
+      {"json", OPTION_FLAG, &record->json, .help = "print the summary as one JSON object"},
+      OPTION_ROWS_END};
+  const struct option_page page = {
+      .command = "record",
+      .arguments = "NAME FILE",
+      .summary = "Records the channel NAME: every byte, description and time of its frames.",
+      .rows = rows,
+      .notes = notes,
+      .least_arguments = 2,
+      .most_arguments = 2};
+  int code = options_parse(&page, argc, argv, arguments);
+  if (code != OPTIONS_GO) return code;
+  options->channel = arguments[0];
+  options->policy = CUDALINK_POLICY_IN_ORDER + policy;
+  record->path = arguments[1];
+  return OPTIONS_GO;
+}
+
+static int is_stdout(const struct record *record) { return strcmp(record->path, "-") == 0; }
+
+/* A reader that has gone has seen enough. */
+static int write_failed(struct record *record, const struct media_error *error) {
+  record->has_file_failed = 1;
+  if (stop_requested() || (error->code == CUDALINK_ERROR_CLOSED && is_stdout(record))) {
+    record->receiver.is_over = 1;
+    return EXIT_CODE_OK;
+  }
+  return report_media(error);
+}
+
+static int use_frame(void *context, const cudalink_frame *frame, int has_pixels) {
+  struct record *record = context;
+  struct media_error error;
+  int result = has_pixels ? host_frame_get(&record->host, frame) : CUDALINK_OK;
+  if (result) return report_library(result);
+  uint64_t start = cudalink_now();
+  result = media_recorder_write(&record->recorder, frame, record->host.data, &error);
+  record->write_time += cudalink_now() - start;
+  record->bytes = record->recorder.output.position;
+  return result ? write_failed(record, &error) : EXIT_CODE_OK;
+}
+
+static void show_live(void *context) {
+  struct record *record = context;
+  const struct tally *tally = &record->receiver.result.tally;
+  live_show("%" PRIu64 " frames  %.1f fps  %.1f MiB  missed %" PRIu64, record->recorder.frames,
+            live_rate(&record->meter, record->recorder.frames), (double)record->bytes / MEBIBYTE,
+            tally->missed);
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+static double writing_share(const struct record *record) {
+  double seconds = record->receiver.result.seconds;
+  double share = seconds > 0 ? (double)record->write_time / 1e9 / seconds : 0;
+  return share < 1 ? share : 1;
+}
+
+static double rate_of(const struct record *record) {
+  double seconds = record->receiver.result.seconds;
+  return seconds > 0 ? (double)(record->receiver.result.tally.received - 1) / seconds : 0;
+}
+
+static void print_json(const struct record *record, FILE *stream) {
+  const struct receiver_result *result = &record->receiver.result;
+  struct json json;
+  json_start(&json, stream);
+  json_text(&json, "channel", record->receiver.options.channel);
+  json_text(&json, "file", record->path);
+  json_number(&json, "frames_recorded", record->recorder.frames);
+  json_number(&json, "missed", result->tally.missed);
+  json_number(&json, "invalid", result->tally.invalid);
+  json_number(&json, "bytes", record->bytes);
+  json_real(&json, "seconds", result->seconds);
+  json_real(&json, "fps", rate_of(record));
+  json_real(&json, "writing", writing_share(record));
+  receiver_put_channel(&json, result);
+  json_end(&json);
+}
+
+static void print(const struct record *record) {
+  const struct receiver_result *result = &record->receiver.result;
+  char path[TEXT_ESCAPED_SIZE(MEDIA_NAME_SIZE)];
+  printf("recorded %" PRIu64 " frames in %.1f s, %.1f fps, %" PRIu64 " bytes into %s; missed "
+         "%" PRIu64 ", invalid %" PRIu64 "\n",
+         record->recorder.frames, result->seconds, rate_of(record), record->bytes,
+         text_escape(path, sizeof path, record->path), result->tally.missed, result->tally.invalid);
+}
+
+static int fail_missed(const struct record *record) {
+  double share = writing_share(record);
+  const struct receiver_result *result = &record->receiver.result;
+  return report(
+      EXIT_CODE_CHECK,
+      "channel '%s': missed %" PRIu64 " of %" PRIu64 " frames: %s (writing took %.0f %% of "
+      "the time); --policy every makes the producer wait",
+      record->receiver.options.channel, result->tally.missed,
+      result->tally.missed + result->tally.received,
+      share >= SLOW_SHARE ? "the disk can't keep up" : "they came faster than they were taken",
+      100 * share);
+}
+
+static int summarize(const struct record *record, int code) {
+  FILE *stream = is_stdout(record) ? stderr : stdout;
+  if (record->json)
+    print_json(record, stream);
+  else if (stream == stdout && (record->recorder.frames || !code))
+    print(record);
+  if (!code && record->receiver.result.tally.missed && !record->has_file_failed)
+    return fail_missed(record);
+  return code;
+}
+
+static int run(struct record *record) {
+  struct media_error error;
+  int is_open;
+  record->receiver.use = use_frame;
+  record->receiver.show = show_live;
+  record->receiver.context = record;
+  if (media_recorder_open(&record->recorder, record->path, record->receiver.options.channel,
+                          stop_flag(), &error))
+    return report_media(&error);
+  int code = receiver_run(&record->receiver, &is_open);
+  int result = media_recorder_close(&record->recorder, &error);
+  if (is_open) code = summarize(record, code);
+  host_frame_free(&record->host);
+  return result && !code ? report_media(&error) : code;
+}
+
+int command_record(int argc, char **argv) {
+  struct record *record = calloc(1, sizeof *record);
+  if (!record) return report(EXIT_CODE_SYSTEM, "no memory to record");
+  record->receiver.options =
+      (struct receiver_options){.hold = 1, .device = RECEIVER_PRODUCERS_DEVICE};
+  int code = parse(record, argc, argv);
+  if (code == OPTIONS_GO && is_stdout(record) && isatty(STDOUT_FILENO))
+    code = report(EXIT_CODE_USAGE, "record: - would fill the terminal; add | and a program");
+  if (code == OPTIONS_GO) {
+    code = stop_install();
+    live_start();
+    if (!code) code = stop_exit_code(run(record));
+  }
+  free(record);
+  return code;
+}
