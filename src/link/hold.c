@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Holds: a frame with a count of holders, and the streams on which they use it.
+ *
+ * The last holder may give up anywhere, also inside a CUDA host function, where a CUDA call would be an
+ * error and waiting for a mutex that another thread keeps during one could be for ever. So a drop that
+ * has to queue something on streams, or finds the importer's mutex taken, leaves that to the reaper.
+ */
+#include "cudalink/hold.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gpu/streams.h"
+#include "link/importer.h"
+#include "link/reaper.h"
+
+#define CAPTURE_STEP 1000000 /* ns between two tries while a stream captures a graph */
+
+struct cudalink_hold {
+  _Atomic uint32_t references;
+  pthread_mutex_t mutex; /* guards what follows, until the last reference is gone */
+  struct gpu_streams used;
+  cudalink_frame frame; /* last: only its planes that are there are kept */
+};
+
+static int is_null(const char *call) {
+  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: a NULL was given", call);
+}
+
+int cudalink_hold_take(cudalink_hold **hold, cudalink_frame *frame) {
+  static const char call[] = "cudalink_hold_take";
+  uint32_t flags;
+  if (!hold || !frame) return is_null(call);
+  int status = cudalink_frame_flags(frame, &flags); /* is it held? */
+  if (status < 0) return status;
+  cudalink_hold *made = malloc(sizeof *made);
+  if (!made) return error_set(CUDALINK_ERROR_NO_MEMORY, "%s: no memory for a hold", call);
+  atomic_init(&made->references, 1);
+  pthread_mutex_init(&made->mutex, NULL);
+  made->used.count = 0;
+  memcpy(&made->frame, frame,
+         offsetof(cudalink_frame, description.planes) +
+             frame->description.plane_count * sizeof frame->description.planes[0]);
+  frame->lease = 0;
+  *hold = made;
+  return CUDALINK_OK;
+}
+
+const cudalink_frame *cudalink_hold_frame(const cudalink_hold *hold) { return &hold->frame; }
+
+cudalink_hold *cudalink_hold_retain(cudalink_hold *hold) {
+  /* relaxed: the caller has a reference already, and passes the new one on by means of its own. */
+  if (hold) atomic_fetch_add_explicit(&hold->references, 1, memory_order_relaxed);
+  return hold;
+}
+
+static void discard(cudalink_hold *hold) {
+  pthread_mutex_destroy(&hold->mutex);
+  free(hold);
+}
+
+/* On the reaper: may wait, may call CUDA. */
+static void release_by_reaper(void *argument) {
+  cudalink_hold *hold = argument;
+  int status =
+      link_frame_release(&hold->frame, "cudalink_hold_drop", hold->used.streams, hold->used.count);
+  if (status == CUDALINK_ERROR_CAPTURING) {
+    _Atomic uint32_t nobody = 0;
+    os_sleep_on(&nobody, 0, os_deadline(CAPTURE_STEP), false);
+    reaper_call(release_by_reaper, hold); /* behind what others want of the reaper */
+    return;
+  }
+  if (hold->frame.lease)
+    log_write(CUDALINK_LOG_WARNING,
+              "frame %llu stays held, because its release could not be queued behind the streams "
+              "that use it (was one of them destroyed before the frame was given back?): %s",
+              (unsigned long long)hold->frame.sequence, cudalink_last_error());
+  discard(hold);
+}
+
+static void release_last(cudalink_hold *hold) {
+  if (os_forked() || (!hold->used.count && link_frame_try_release(&hold->frame)))
+    discard(hold);
+  else
+    reaper_call(release_by_reaper, hold);
+}
+
+void cudalink_hold_drop(void *pointer) {
+  cudalink_hold *hold = pointer;
+  /* acq_rel: what each holder did with the frame comes before its decrement (release), and whoever
+   * makes the last one (acquire) releases the frame behind all of it. */
+  if (hold && atomic_fetch_sub_explicit(&hold->references, 1, memory_order_acq_rel) == 1)
+    release_last(hold);
+}
+
+/* ---- streams ---------------------------------------------------------------------------------- */
+
+/* Runs `prepare` with the stream and remembers it when that went well. */
+static int remember(cudalink_hold *hold, cudalink_stream stream,
+                    int (*prepare)(const cudalink_frame *frame, cudalink_stream stream)) {
+  pthread_mutex_lock(&hold->mutex);
+  int status = gpu_streams_check(&hold->used, stream);
+  if (status == CUDALINK_OK) status = prepare(&hold->frame, stream);
+  if (status == CUDALINK_OK) gpu_streams_add(&hold->used, stream);
+  pthread_mutex_unlock(&hold->mutex);
+  return status;
+}
+
+int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream) {
+  if (!hold) return is_null("cudalink_hold_wait");
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
+    return cudalink_frame_wait(&hold->frame, stream);
+  return remember(hold, stream, cudalink_frame_wait);
+}
+
+int cudalink_hold_use(cudalink_hold *hold, cudalink_stream stream) {
+  if (!hold) return is_null("cudalink_hold_use");
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return CUDALINK_OK;
+  return remember(hold, stream, link_frame_check);
+}
+
+int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream) {
+  static const char call[] = "cudalink_hold_release";
+  if (!hold) return is_null(call);
+  /* acquire: pairs with the other holders' decrements. Nobody else can make a reference of none. */
+  if (atomic_load_explicit(&hold->references, memory_order_acquire) != 1) {
+    int status = cudalink_hold_use(hold, stream);
+    if (status == CUDALINK_OK) cudalink_hold_drop(hold);
+    return status;
+  }
+  int status = link_frame_release(&hold->frame, call, &stream, 1);
+  if (!hold->frame.lease || status == CUDALINK_ERROR_FORKED) discard(hold);
+  return status;
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Handles that stay safe after close: numbers that name a record, and records that are never freed,
+ * only used again under another number.
+ */
+#ifndef CUDALINK_SRC_LINK_OBJECT_H
+#define CUDALINK_SRC_LINK_OBJECT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* First member of every record that a handle names. `id` is 0 while the record is unused; it changes
+ * only under `mutex`, so whoever holds the mutex and sees its number has the right object. */
+struct link_object {
+  _Atomic uint32_t id;
+  uint32_t index;
+  uint32_t uses; /* counts how often the record was given out; makes numbers differ */
+  pthread_mutex_t mutex;
+  struct link_object *next_free;
+};
+
+#define LINK_TABLE_SIZE 4096
+
+struct link_table {
+  size_t record_bytes;
+  pthread_mutex_t mutex;
+  _Atomic uint32_t count;         /* records made so far */
+  struct link_object *first_free; /* oldest first, so that numbers are used again late */
+  struct link_object *last_free;
+  _Atomic(struct link_object *) records[LINK_TABLE_SIZE];
+};
+
+#define LINK_TABLE(type)                                                                           \
+  { .record_bytes = sizeof(type), .mutex = PTHREAD_MUTEX_INITIALIZER }
+
+/* A record of zeros (behind the link_object) with a new id, or NULL: no memory, or 4096 in use. */
+void *link_table_take(struct link_table *table);
+/* Puts it back: its number is dead from here on. The caller holds no lock of it. */
+void link_table_give(struct link_table *table, void *record);
+/* The record of that number with its mutex held, or NULL when the number is dead. */
+void *link_table_lock(struct link_table *table, uint32_t id);
+void link_object_unlock(void *record);
+/* The record at `index`, used or not; NULL beyond the last. For walks, which lock and look at id. */
+void *link_table_at(struct link_table *table, uint32_t index);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What an observer is told of a channel: itself, its consumers, what they hold and for how long.
+ */
+#include <string.h>
+
+#include "link/exporter.h"
+
+static uint64_t last_taken(const struct link_member *member) {
+  if (member->policy != CUDALINK_POLICY_EVERY) return 0;
+  uint64_t next = link_position(member);
+  return next ? next - 1 : 0;
+}
+
+static void fill_consumer(struct wire_status_consumer *out, const struct link_exporter *exporter,
+                          const struct link_member *member, uint64_t now) {
+  *out = (struct wire_status_consumer){.pid = member->who.pid,
+                                       .uid = member->who.uid,
+                                       .policy = member->policy,
+                                       .hold = member->hold,
+                                       .isolated = member->wants_isolated,
+                                       .position = last_taken(member)};
+  memcpy(out->program, member->program, sizeof out->program);
+  if (member->group >= 0)
+    memcpy(out->group, exporter->groups[member->group].name, sizeof out->group);
+  for (uint32_t e = 0; e < member->entries; e++) {
+    if (!member->seen_word[e]) continue;
+    out->held++;
+    uint64_t held_for = now - member->held_since[e];
+    if (held_for > out->held_for) out->held_for = held_for;
+  }
+}
+
+static size_t fill_status(struct link_exporter *exporter, struct wire_status_reply *reply) {
+  memset(reply, 0, sizeof *reply);
+  memcpy(reply->channel, exporter->name, sizeof exporter->name);
+  memcpy(reply->program, exporter->program, sizeof reply->program);
+  memcpy(reply->path, exporter->device->path, sizeof reply->path);
+  memcpy(reply->reason, exporter->device->reason, sizeof reply->reason);
+  reply->pid = os_own_pid();
+  reply->uid = os_own_uid();
+  reply->kind = exporter->device->kind;
+  reply->opened = exporter->opened;
+  pthread_mutex_lock(&exporter->object.mutex);
+  uint64_t now = os_now();
+  link_note_holders(exporter, now);
+  if (exporter->current) {
+    reply->slots = exporter->current->geometry.slots;
+    reply->slot_bytes = exporter->current->geometry.slot_bytes;
+    reply->generation = exporter->current->number;
+  }
+  reply->published = exporter->statistics.published;
+  reply->dropped = exporter->statistics.dropped;
+  reply->newest_timestamp = exporter->newest_timestamp;
+  reply->format = exporter->newest_format;
+  reply->width = reply->format ? exporter->newest_width : 0;
+  reply->height = reply->format ? exporter->newest_height : 0;
+  reply->plane_count = exporter->newest_planes;
+  LINK_EACH_OF(exporter->present_mask, m) {
+    fill_consumer(&reply->consumers[reply->consumer_count++], exporter, &exporter->members[m], now);
+  }
+  pthread_mutex_unlock(&exporter->object.mutex);
+  return offsetof(struct wire_status_reply, consumers) +
+         reply->consumer_count * sizeof reply->consumers[0];
+}
+
+void link_send_status(struct link_connection *connection) {
+  static struct wire_status_reply reply; /* service thread only */
+  size_t bytes = fill_status(connection->exporter, &reply);
+  link_send(connection, &reply, WIRE_STATUS_REPLY, bytes, NULL, 0);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Descriptors between a program's thread and the service thread, whose tables differ. Each exchange
+ * is one connection to an abstract address of the service thread: both ends check that the other is
+ * this very process, one message goes each way, and the connection is closed.
+ */
+#include "service_thread.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+enum purpose { GIVE = 1, TAKE = 2 };
+struct request {
+  uint64_t token;
+  uint32_t purpose;
+  uint32_t reserved;
+};
+
+#define MAX_AT_ONCE 16
+
+static int watch(os_handle epoll, os_handle handle) {
+  struct epoll_event event = {.events = EPOLLIN, .data.fd = handle};
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, handle, &event);
+}
+
+int os_exchange_open(struct os_service_thread *thread) {
+  struct sockaddr_un *address = &thread->exchange.address;
+  address->sun_family = AF_UNIX;
+  thread->exchange.address_length = sizeof *address;
+  os_handle listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  thread->exchange.listener = listener;
+  thread->exchange.epoll = epoll_create1(EPOLL_CLOEXEC);
+  /* Bound to an address without a name, the kernel chooses a free one. */
+  if (listener >= 0 && thread->exchange.epoll >= 0 &&
+      bind(listener, (struct sockaddr *)address, sizeof address->sun_family) == 0 &&
+      getsockname(listener, (struct sockaddr *)address, &thread->exchange.address_length) == 0 &&
+      listen(listener, MAX_AT_ONCE) == 0 && watch(thread->exchange.epoll, listener) == 0)
+    return CUDALINK_OK;
+  return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
+                         "can't set up the way for descriptors to the service thread");
+}
+
+os_handle os_exchange_listener(struct os_service_thread *thread) { return thread->exchange.epoll; }
+
+/* The kernel says who connected, or who listened; nobody can pretend. */
+static bool is_this_process(os_handle connection) {
+  struct ucred peer;
+  socklen_t length = sizeof peer;
+  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+         peer.pid == getpid();
+}
+
+/* ---- the program's side -------------------------------------------------------------------- */
+static int reach(struct os_service_thread *thread, os_handle *connection) {
+  if (os_service_thread_current(thread))
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "the service thread can't wait for itself");
+  os_handle made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (made < 0)
+    return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
+                           "no descriptor is left to reach the service thread");
+  int status; /* blocking: waits while others are being served */
+  do
+    status = connect(made, (struct sockaddr *)&thread->exchange.address,
+                     thread->exchange.address_length);
+  while (status != 0 && errno == EINTR);
+  if (status == 0 && is_this_process(made)) {
+    *connection = made;
+    return CUDALINK_OK;
+  }
+  int reason = status == 0 ? EPERM : errno;
+  os_handle_close(&made);
+  return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "the service thread can't be reached");
+}
+
+/* Sends the request, waits for the answer: a code, and for TAKE a descriptor. */
+static int ask(os_handle connection, const struct request *request, os_handle given,
+               os_handle received[OS_MAX_HANDLES], int *count) {
+  int32_t answer;
+  size_t size;
+  int result = os_send(connection, request, sizeof *request, &given, given == OS_NO_HANDLE ? 0 : 1);
+  if (result != CUDALINK_OK) return result;
+  do {
+    struct pollfd state = {.fd = connection, .events = POLLIN};
+    poll(&state, 1, -1);
+    result = os_receive(connection, &answer, sizeof answer, &size, received, count);
+  } while (result == CUDALINK_ERROR_BUSY); /* interrupted by a signal */
+  if (result != CUDALINK_OK) return result;
+  return answer == CUDALINK_OK ? CUDALINK_OK
+                               : error_set(answer, "the service thread has no such descriptor");
+}
+
+static int exchange(struct os_service_thread *thread, const struct request *request,
+                    os_handle given, os_handle *taken) {
+  os_handle connection, received[OS_MAX_HANDLES];
+  int count = 0;
+  int result = reach(thread, &connection);
+  if (result != CUDALINK_OK) return result;
+  result = ask(connection, request, given, received, &count);
+  os_handle_close(&connection);
+  bool expected = result == CUDALINK_OK && count == (taken ? 1 : 0);
+  if (expected) {
+    if (taken) *taken = received[0];
+    return CUDALINK_OK;
+  }
+  for (int i = 0; i < count; i++)
+    os_handle_close(&received[i]);
+  return result != CUDALINK_OK
+             ? result
+             : error_set(CUDALINK_ERROR_SYSTEM, "the service thread answered with %d descriptors",
+                         count);
+}
+
+int os_exchange_give(struct os_service_thread *thread, uint64_t token, os_handle handle) {
+  struct request request = {.token = token, .purpose = GIVE};
+  if (handle < 0) return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "there is nothing to give");
+  return exchange(thread, &request, handle, NULL);
+}
+
+int os_exchange_take(struct os_service_thread *thread, uint64_t token, os_handle *handle) {
+  struct request request = {.token = token, .purpose = TAKE};
+  *handle = OS_NO_HANDLE;
+  return exchange(thread, &request, OS_NO_HANDLE, handle);
+}
+
+/* ---- the service thread's side ------------------------------------------------------------- */
+static void welcome(struct os_service_thread *thread) {
+  os_handle connection;
+  if (os_accept(thread->exchange.listener, &connection) != CUDALINK_OK) return;
+  if (!is_this_process(connection) || watch(thread->exchange.epoll, connection) != 0)
+    os_handle_close(&connection);
+}
+
+static void answer(os_handle connection, int32_t code, os_handle handle) {
+  os_send(connection, &code, sizeof code, &handle, handle == OS_NO_HANDLE ? 0 : 1);
+}
+
+static void serve(os_handle connection, os_handle (*find)(void *context, uint64_t token),
+                  void (*keep)(void *context, uint64_t token, os_handle handle), void *context) {
+  struct request request;
+  size_t size;
+  os_handle handles[OS_MAX_HANDLES];
+  int count;
+  int result = os_receive(connection, &request, sizeof request, &size, handles, &count);
+  if (result != CUDALINK_OK) return;
+  if (size == sizeof request && request.purpose == GIVE && count == 1) {
+    keep(context, request.token, handles[0]);
+    answer(connection, CUDALINK_OK, OS_NO_HANDLE);
+    return;
+  }
+  for (int i = 0; i < count; i++)
+    os_handle_close(&handles[i]);
+  os_handle found = OS_NO_HANDLE;
+  if (size == sizeof request && request.purpose == TAKE) found = find(context, request.token);
+  answer(connection, found == OS_NO_HANDLE ? CUDALINK_ERROR_NOT_FOUND : CUDALINK_OK, found);
+}
+
+void os_exchange_accept(struct os_service_thread *thread,
+                        os_handle (*find)(void *context, uint64_t token),
+                        void (*keep)(void *context, uint64_t token, os_handle handle),
+                        void *context) {
+  struct epoll_event events[MAX_AT_ONCE];
+  int count = epoll_wait(thread->exchange.epoll, events, MAX_AT_ONCE, 0);
+  for (int i = 0; i < count; i++) {
+    os_handle handle = events[i].data.fd;
+    if (handle == thread->exchange.listener) {
+      welcome(thread);
+      continue;
+    }
+    serve(handle, find, keep, context);
+    os_handle_close(&handle); /* which takes it out of the epoll: nobody has a copy */
+  }
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Descriptions on their way into and out of shared memory.
+ *
+ * A hostile producer can write there while we read. So each byte is copied once, a compiler barrier
+ * follows, and everything after it looks at the copy only.
+ */
+#include "wire/description.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cudalink/format.h"
+#include "wire/plane.h"
+
+/* The compiler may otherwise read the source again where the code names the copy. The empty assembly
+ * could have changed either, so both a second read and a reordering are off. */
+#define COPY_ENDS(copy) __asm__ volatile("" : : "r"(copy) : "memory")
+
+_Static_assert(sizeof(((cudalink_plane *)0)->shape) == sizeof(((struct wire_plane *)0)->shape),
+               "copied whole");
+_Static_assert(sizeof(((cudalink_plane *)0)->name) == sizeof(((struct wire_plane *)0)->name),
+               "copied whole");
+
+/* Text of at most size - 1 bytes, cut between UTF-8 characters; the rest is zero. */
+static void encode_text(char *field, size_t size, const char *text) {
+  size_t length = strnlen(text, size);
+  if (length == size) {
+    length = size - 1;
+    while (length > 0 && ((unsigned char)text[length] & 0xc0u) == 0x80u)
+      length--;
+  }
+  memcpy(field, text, length);
+  memset(field + length, 0, size - length);
+}
+
+static void encode_plane(struct wire_plane *wire, const cudalink_plane *plane) {
+  memset(wire, 0, sizeof *wire);
+  wire->offset = plane->offset;
+  wire->bytes = plane->bytes;
+  for (uint32_t k = 0; k < plane->dimensions; k++) {
+    wire->shape[k] = plane->shape[k];
+    wire->strides[k] = plane->strides[k];
+  }
+  wire->dtype_code = plane->dtype.code;
+  wire->dtype_bits = plane->dtype.bits;
+  wire->dtype_lanes = plane->dtype.lanes;
+  wire->dimensions = plane->dimensions;
+  encode_text(wire->name, sizeof wire->name, plane->name);
+}
+
+static void encode_picture(struct wire_header *header, const cudalink_picture *picture) {
+  header->picture_format = picture->format;
+  header->picture_width = picture->width;
+  header->picture_height = picture->height;
+  header->primaries = picture->primaries;
+  header->transfer = picture->transfer;
+  header->matrix = picture->matrix;
+  header->range = picture->range;
+  header->origin = picture->origin;
+  header->alpha = picture->alpha;
+  header->field_order = picture->field_order;
+  header->chroma_location = picture->chroma_location;
+}
+
+static void encode_timing(struct wire_header *header, const cudalink_timing *timing) {
+  header->pts = timing->pts;
+  header->duration = timing->duration;
+  header->time_base_numerator = timing->time_base_numerator;
+  header->time_base_denominator = timing->time_base_denominator;
+  header->rate_numerator = timing->rate_numerator;
+  header->rate_denominator = timing->rate_denominator;
+  encode_text(header->clock, sizeof header->clock, timing->clock);
+}
+
+void wire_description_encode(void *metadata, const cudalink_description *description,
+                             uint64_t sequence, uint64_t timestamp, const char *invalid_text) {
+  struct wire_header header = {0};
+  header.sequence = sequence;
+  header.timestamp = timestamp;
+  header.plane_count = description->plane_count;
+  header.user_size = description->user_size;
+  encode_picture(&header, &description->picture);
+  encode_timing(&header, &description->timing);
+  if (invalid_text) {
+    header.flags = WIRE_HEADER_INVALID;
+    encode_text(header.text, sizeof header.text, invalid_text);
+  }
+  memcpy(metadata, &header, sizeof header);
+  struct wire_plane *planes = (struct wire_plane *)((char *)metadata + sizeof header);
+  for (uint32_t i = 0; i < description->plane_count; i++)
+    encode_plane(&planes[i], &description->planes[i]);
+}
+
+void wire_description_stamp(void *metadata, const cudalink_timing *timing, uint64_t sequence,
+                            uint64_t timestamp) {
+  struct wire_header header;
+  header.sequence = sequence;
+  header.timestamp = timestamp;
+  encode_timing(&header, timing);
+  memcpy(metadata, &header, offsetof(struct wire_header, plane_count));
+}
+
+static int out_of_range(int code, const char *field, uint32_t value, uint32_t max) {
+  return error_set(code, "picture: %s is %u; it must be 0 to %u", field, value, max);
+}
+
+/* Of a frame that is no picture nothing is checked: decode hands out zeros for it. */
+static int check_picture(int code, const cudalink_picture *picture) {
+  if (picture->format == CUDALINK_FORMAT_NONE) return CUDALINK_OK;
+  if (picture->width > WIRE_MAX_PICTURE_SIDE)
+    return out_of_range(code, "width", picture->width, WIRE_MAX_PICTURE_SIDE);
+  if (picture->height > WIRE_MAX_PICTURE_SIDE)
+    return out_of_range(code, "height", picture->height, WIRE_MAX_PICTURE_SIDE);
+  if (picture->width == 0 || picture->height == 0)
+    return error_set(code, "picture: %u x %u pixels; both sides must be at least 1", picture->width,
+                     picture->height);
+  if (picture->range > CUDALINK_RANGE_FULL)
+    return out_of_range(code, "range", picture->range, CUDALINK_RANGE_FULL);
+  if (picture->origin > CUDALINK_ORIGIN_BOTTOM_LEFT)
+    return out_of_range(code, "origin", picture->origin, CUDALINK_ORIGIN_BOTTOM_LEFT);
+  if (picture->alpha > CUDALINK_ALPHA_IGNORED)
+    return out_of_range(code, "alpha", picture->alpha, CUDALINK_ALPHA_IGNORED);
+  if (picture->field_order > CUDALINK_FIELD_BOTTOM_FIRST)
+    return out_of_range(code, "field_order", picture->field_order, CUDALINK_FIELD_BOTTOM_FIRST);
+  if (picture->chroma_location > CUDALINK_CHROMA_TOP_LEFT)
+    return out_of_range(code, "chroma_location", picture->chroma_location,
+                        CUDALINK_CHROMA_TOP_LEFT);
+  return CUDALINK_OK;
+}
+
+static int check_timing(int code, const cudalink_timing *timing) {
+  if (timing->time_base_denominator == 0 && timing->time_base_numerator != 0)
+    return error_set(code, "timing: time_base is %u/0", timing->time_base_numerator);
+  if (timing->rate_denominator == 0 && timing->rate_numerator != 0)
+    return error_set(code, "timing: rate is %u/0", timing->rate_numerator);
+  if (!memchr(timing->clock, 0, sizeof timing->clock))
+    return error_set(code, "timing: the clock's name does not end within %d bytes",
+                     CUDALINK_CLOCK_NAME_SIZE);
+  return CUDALINK_OK;
+}
+
+/* All but the planes. */
+static int check_frame(int code, const cudalink_description *description) {
+  if (description->user_size > CUDALINK_MAX_USER_SIZE)
+    return error_set(code, "user_size is %u; at most %d is possible", description->user_size,
+                     CUDALINK_MAX_USER_SIZE);
+  int status = check_picture(code, &description->picture);
+  if (status < 0) return status;
+  return check_timing(code, &description->timing);
+}
+
+static int check_planes(int code, const cudalink_description *description, uint64_t *bytes) {
+  if (description->plane_count == 0 || description->plane_count > CUDALINK_MAX_PLANES)
+    return error_set(code, "%u planes; a frame has 1 to %d", description->plane_count,
+                     CUDALINK_MAX_PLANES);
+  uint64_t last = 0;
+  for (uint32_t i = 0; i < description->plane_count; i++) {
+    uint64_t end = 0;
+    int status = wire_plane_span(code, i, &description->planes[i], &end);
+    if (status < 0) return status;
+    if (end > last) last = end;
+  }
+  *bytes = last;
+  return CUDALINK_OK;
+}
+
+int wire_description_check(int code, const cudalink_description *description, uint64_t *bytes) {
+  int status = check_frame(code, description);
+  if (status < 0) return status;
+  return check_planes(code, description, bytes);
+}
+
+static void decode_picture(cudalink_picture *picture, const struct wire_header *header) {
+  if (header->picture_format == CUDALINK_FORMAT_NONE) {
+    memset(picture, 0, sizeof *picture);
+    return;
+  }
+  picture->format = header->picture_format;
+  picture->width = header->picture_width;
+  picture->height = header->picture_height;
+  picture->primaries = header->primaries;
+  picture->transfer = header->transfer;
+  picture->matrix = header->matrix;
+  picture->range = header->range;
+  picture->origin = header->origin;
+  picture->alpha = header->alpha;
+  picture->field_order = header->field_order;
+  picture->chroma_location = header->chroma_location;
+}
+
+static void decode_timing(cudalink_timing *timing, const struct wire_header *header) {
+  timing->pts = header->pts;
+  timing->duration = header->duration;
+  timing->time_base_numerator = header->time_base_numerator;
+  timing->time_base_denominator = header->time_base_denominator;
+  timing->rate_numerator = header->rate_numerator;
+  timing->rate_denominator = header->rate_denominator;
+  memcpy(timing->clock, header->clock, sizeof timing->clock);
+}
+
+/* Copies only: what it copied is checked afterwards, like everything else. */
+static void copy_plane(cudalink_plane *plane, const struct wire_plane *wire) {
+  memcpy(plane->name, wire->name, sizeof plane->name);
+  plane->dtype.code = wire->dtype_code;
+  plane->dtype.bits = wire->dtype_bits;
+  plane->dtype.lanes = wire->dtype_lanes;
+  plane->dimensions = wire->dimensions;
+  plane->offset = wire->offset;
+  plane->bytes = wire->bytes;
+  memcpy(plane->shape, wire->shape, sizeof plane->shape);
+  memcpy(plane->strides, wire->strides, sizeof plane->strides);
+}
+
+static void decode_text(cudalink_frame *frame, const struct wire_header *header) {
+  bool invalid = (header->flags & WIRE_HEADER_INVALID) != 0;
+  frame->flags &= ~(uint32_t)CUDALINK_FRAME_INVALID;
+  frame->text[0] = '\0';
+  if (!invalid) return;
+  frame->flags |= CUDALINK_FRAME_INVALID;
+  memcpy(frame->text, header->text, sizeof frame->text);
+  frame->text[sizeof frame->text - 1] = '\0';
+}
+
+static int decode_planes(cudalink_description *description, const struct wire_plane *planes,
+                         uint32_t plane_count, const struct wire_limits *limits) {
+  if (plane_count > limits->plane_count || plane_count > CUDALINK_MAX_PLANES)
+    return error_set(CUDALINK_ERROR_PROTOCOL, "plane_count is %u, the channel has room for %u",
+                     plane_count, limits->plane_count);
+  for (uint32_t i = 0; i < plane_count; i++)
+    copy_plane(&description->planes[i], &planes[i]);
+  COPY_ENDS(description);
+  description->plane_count = plane_count;
+  uint64_t bytes = 0;
+  int status = check_planes(CUDALINK_ERROR_PROTOCOL, description, &bytes);
+  if (status < 0) return status;
+  if (bytes > limits->slot_bytes)
+    return error_set(CUDALINK_ERROR_PROTOCOL,
+                     "the planes end at byte %" PRIu64 " of a slot of %" PRIu64, bytes,
+                     limits->slot_bytes);
+  return CUDALINK_OK;
+}
+
+static int decode_frame(cudalink_frame *frame, const struct wire_header *header,
+                        const struct wire_limits *limits) {
+  cudalink_description *description = &frame->description;
+  if (header->user_size > limits->user_size)
+    return error_set(CUDALINK_ERROR_PROTOCOL, "user_size is %u, the channel has room for %u",
+                     header->user_size, limits->user_size);
+  frame->sequence = header->sequence;
+  frame->timestamp = header->timestamp;
+  decode_text(frame, header);
+  description->user_size = header->user_size;
+  decode_picture(&description->picture, header);
+  decode_timing(&description->timing, header);
+  return check_frame(CUDALINK_ERROR_PROTOCOL, description);
+}
+
+int wire_description_decode(cudalink_frame *frame, const void *metadata,
+                            const struct wire_limits *limits) {
+  struct wire_header header;
+  memcpy(&header, metadata, sizeof header);
+  COPY_ENDS(&header);
+
+  cudalink_description *description = &frame->description;
+  description->plane_count = 0;
+  description->user_size = 0;
+  int status = decode_frame(frame, &header, limits);
+  if (status == CUDALINK_OK && !(header.flags & WIRE_HEADER_INVALID))
+    status = decode_planes(description, (const void *)((const char *)metadata + sizeof header),
+                           header.plane_count, limits);
+  if (status < 0) { /* a caller that goes on regardless finds nothing to touch */
+    description->plane_count = 0;
+    description->user_size = 0;
+  }
+  return status;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What is said over a connection: one datagram each, fixed size per type, checked before use.
+ *
+ * Consumer -> producer: HELLO, MAPPED, GENERATION_CLOSED, RELEASED, BYE; observer: STATUS.
+ * Producer -> consumer: WELCOME (control block and mailbox descriptors), REFUSED, JOINED, GENERATION
+ * (memory descriptor), BELL, CLOSED; to an observer: STATUS_REPLY.
+ */
+#ifndef CUDALINK_SRC_WIRE_MESSAGE_H
+#define CUDALINK_SRC_WIRE_MESSAGE_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cudalink/channels.h"
+#include "wire/control.h"
+
+#define WIRE_MESSAGE_MAGIC 0x4b4c4443u /* "CDLK" as bytes */
+
+enum wire_message_type {
+  WIRE_HELLO = 1,
+  WIRE_WELCOME = 2,
+  WIRE_REFUSED = 3,
+  WIRE_MAPPED = 4,
+  WIRE_GENERATION = 5,
+  WIRE_GENERATION_CLOSED = 6,
+  WIRE_RELEASED = 7, /* look at the mailboxes: a lease ended, an offer was taken */
+  WIRE_BELL = 8,     /* your armed descriptor is due */
+  WIRE_BYE = 9,      /* no new leases from me; still scan me until my entries are free */
+  WIRE_CLOSED = 10,  /* the channel ended */
+  WIRE_STATUS = 11,
+  WIRE_STATUS_REPLY = 12,
+  WIRE_JOINED = 13 /* you are a member: what is published from here on is for you */
+};
+
+struct wire_message_head { /* starts every message */
+  uint32_t magic;
+  uint16_t version; /* WIRE_VERSION */
+  uint16_t type;
+  uint32_t bytes; /* of the whole message */
+  uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_message_head) == 16, "layout");
+
+/* features: what the sender is, not what it can. */
+#define WIRE_FEATURE_SHARED_TABLE 1u /* its sockets are in its program's descriptor table */
+
+struct wire_hello {
+  struct wire_message_head head;
+  uint64_t features;
+  char channel[CUDALINK_NAME_MAX + 1 + 7]; /* full name, NUL-ended, rest zero */
+  char program[CUDALINK_PROGRAM_SIZE];
+  char group[CUDALINK_GROUP_NAME_SIZE];
+  uint32_t policy;
+  uint32_t hold;
+  uint32_t isolated;
+  uint32_t writable;
+  uint32_t gpu_wait; /* 1: write my mirrors */
+  uint32_t kinds;    /* bit i: can map cudalink_kind i */
+  uint8_t device_uuid[16];
+  int32_t pid; /* as the consumer sees itself; information only */
+  uint32_t reserved;
+};
+_Static_assert(sizeof(struct wire_hello) == 16 + 8 + 208 + 32 + 64 + 24 + 16 + 8, "layout");
+
+struct wire_welcome { /* with two descriptors: control block, mailbox */
+  struct wire_message_head head;
+  uint64_t features;
+  uint64_t control_bytes;
+  uint64_t mailbox_bytes;
+  uint32_t entries;  /* lease quota E, 2 to 17 */
+  uint32_t hold;     /* granted */
+  uint32_t consumer; /* index, 0 to 63; information */
+  uint32_t user_size;
+  char program[CUDALINK_PROGRAM_SIZE];
+  int32_t pid;
+  uint32_t kind;
+  char path[32];
+  char reason[160];
+};
+_Static_assert(sizeof(struct wire_welcome) == 16 + 24 + 16 + 32 + 8 + 32 + 160, "layout");
+
+struct wire_refused {
+  struct wire_message_head head;
+  int32_t error; /* cudalink_error */
+  uint32_t reserved;
+  char text[200];
+};
+_Static_assert(sizeof(struct wire_refused) == 16 + 8 + 200, "layout");
+
+struct wire_generation { /* with the memory's descriptor (not ipc), and on GPUs the metadata's */
+  struct wire_message_head head;
+  uint64_t generation;
+  uint64_t memory_bytes; /* of the whole block */
+  uint64_t slot_bytes;   /* capacity of a slot */
+  uint64_t slot_stride;
+  uint64_t metadata_offset; /* in the memory (host) or in the metadata segment (GPU kinds) */
+  uint64_t metadata_stride;
+  uint64_t metadata_bytes; /* of the metadata segment; 0 on host */
+  uint32_t slots;
+  uint32_t plane_count;
+  uint32_t user_size;
+  uint32_t kind;
+  uint32_t writable;       /* 1: may be mapped writable */
+  uint32_t device_ordinal; /* of the producer; information */
+  uint8_t device_uuid[16];
+  uint8_t ipc_handle[64]; /* kind ipc; then there is no memory descriptor */
+  uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct wire_generation) == 16 + 56 + 24 + 16 + 64 + 16, "layout");
+
+struct wire_generation_closed {
+  struct wire_message_head head;
+  uint64_t generation;
+};
+
+struct wire_plain { /* MAPPED, JOINED, RELEASED, BELL, BYE, CLOSED, STATUS */
+  struct wire_message_head head;
+  uint64_t value; /* BELL: the arming number; JOINED: which consumer; else 0 */
+};
+_Static_assert(sizeof(struct wire_plain) == 24, "layout");
+
+struct wire_status_consumer {
+  int32_t pid;
+  uint32_t uid;
+  char program[CUDALINK_PROGRAM_SIZE];
+  char group[CUDALINK_GROUP_NAME_SIZE];
+  uint32_t policy, hold, held, isolated;
+  uint64_t held_for;
+  uint64_t position;
+};
+_Static_assert(sizeof(struct wire_status_consumer) == 8 + 32 + 64 + 16 + 16, "layout");
+
+struct wire_status_reply {
+  struct wire_message_head head;
+  char channel[CUDALINK_NAME_MAX + 1 + 7];
+  char program[CUDALINK_PROGRAM_SIZE];
+  int32_t pid;
+  uint32_t uid;
+  uint32_t kind, slots;
+  uint64_t slot_bytes, generation, published, dropped, newest_timestamp, opened;
+  uint32_t format, width, height, plane_count;
+  char path[32];
+  char reason[160];
+  uint32_t consumer_count;
+  uint32_t reserved;
+  struct wire_status_consumer consumers[WIRE_MAX_CONSUMERS]; /* only consumer_count are sent */
+};
+_Static_assert(offsetof(struct wire_status_reply, consumers) ==
+                   16 + 208 + 32 + 16 + 48 + 16 + 32 + 160 + 8,
+               "layout");
+
+#define WIRE_MAX_MESSAGE sizeof(struct wire_status_reply)
+
+#define WIRE_SLOT_ALIGNMENT 256u /* every slot starts at a multiple, whatever its kind */
+
+/* Fills in the head, nothing else. */
+void wire_message_start(void *message, enum wire_message_type type, size_t bytes);
+
+/* Checks a received message: head, type known, size exact for its type, strings NUL-ended, numbers in
+ * range, sizes consistent (64-bit arithmetic). Returns its type, or a negative error: PROTOCOL names
+ * the field, VERSION both versions. What passed can be used without further checks of its own
+ * fields. `message` is 8-byte aligned and in memory of our own, not in shared memory. */
+int wire_message_check(const void *message, size_t bytes);
+
+#endif
