@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cuda_link._core: the public headers as Python functions, and the types under cuda_link.Frame and
+ * cuda_link.Array. Structs of the C API travel as buffers that cuda_link._abi lays out; cuda_link._pure
+ * is the same in ctypes, and the package's other modules can't tell the two apart. Only DLPack's
+ * exchange table (table.c) is here alone.
+ *
+ * Limited API of CPython 3.11. Every call that may take a lock of the library gives up the GIL first:
+ * a thread inside the library never waits for it.
+ */
+#ifndef CUDALINK_PYTHON_CORE_H
+#define CUDALINK_PYTHON_CORE_H
+
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cudalink/cudalink.h"
+
+/* The words of __dlpack__. */
+enum {
+  CORE_DLPACK_STREAM,
+  CORE_DLPACK_MAX_VERSION,
+  CORE_DLPACK_DEVICE,
+  CORE_DLPACK_COPY,
+  CORE_DLPACK_WORDS
+};
+
+struct core_state {
+  PyObject *error_for;                       /* cuda_link._errors.error_for */
+  PyObject *refusal_for;                     /* cuda_link._errors.refusal_for */
+  PyObject *dlpack_words[CORE_DLPACK_WORDS]; /* interned */
+  PyObject *array_type;
+  PyObject *lease_type;
+  PyObject *view_type;
+};
+
+/* Raises the exception of a status, with the sentence of the last failing call. Returns NULL. */
+PyObject *core_fail(PyObject *module, int status);
+/* The same for arrays that can't be lent or taken as they are: a BufferError. */
+PyObject *core_refuse(PyObject *module, int status);
+/* None, or core_fail. */
+PyObject *core_answer(PyObject *module, int status);
+struct core_state *core_state(PyObject *module);
+
+/* Frees `buffer` on failure; raises ValueError. */
+int core_check_size(Py_buffer *buffer, size_t size, const char *what);
+cudalink_stream core_stream(unsigned kind, unsigned long long handle);
+
+/* ---- handle.c: what is alike for exporters and importers, which have a number each -------------- */
+/* (handle, buffer of statistics) -> None */
+PyObject *core_statistics(PyObject *module, PyObject *arguments,
+                          int (*get)(uint32_t id, void *statistics));
+/* (handle) -> None */
+PyObject *core_close(PyObject *module, PyObject *arguments, int (*close)(uint32_t id));
+
+/* A lease of an acquired frame: an instance of `type`, which is Lease or a subclass. Notes its number in
+ * the set `held`, from which it goes when the lease is given back. On failure the frame is released. */
+PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
+                         cudalink_frame *frame);
+
+/* Memory, and what keeps it. */
+struct core_memory {
+  void *address;
+  Py_ssize_t bytes;
+  int read_only;
+  PyObject *owner;          /* may be NULL */
+  void *hold;               /* may be NULL */
+  void (*drop)(void *hold); /* gives it up */
+};
+/* Takes a reference of its own to the owner, and the hold over, also on failure. */
+PyObject *core_view_new(PyObject *module, const struct core_memory *memory);
+/* view(address, bytes, read_only, owner) */
+PyObject *core_view(PyObject *module, PyObject *arguments);
+
+/* Dimensions of a tuple of extents, or -1 with an exception. */
+int core_shape(PyObject *tuple, int64_t *shape);
+
+/* A capsule of a new tensor. Takes `owner` over, also on failure. */
+PyObject *core_capsule(PyObject *module, const cudalink_view *view, void *owner,
+                       void (*drop)(void *owner), bool versioned);
+/* An array of `type`, which is Array or a subclass. Takes `array` over, also on failure. */
+PyObject *core_array_new(PyObject *module, PyTypeObject *type, cudalink_array *array);
+int core_array_check_type(PyObject *module, PyObject *type);
+cudalink_array *core_array_of_object(PyObject *self);
+PyObject *core_array_module(PyObject *self);
+PyObject *core_array_of(PyObject *module, PyObject *arguments);
+
+extern PyType_Spec core_array_spec;
+extern PyType_Spec core_lease_spec;
+extern PyType_Spec core_view_spec;
+extern PyMethodDef core_capsule_methods[];
+extern PyMethodDef core_channel_methods[];
+extern PyMethodDef core_exporter_methods[];
+extern PyMethodDef core_format_methods[];
+extern PyMethodDef core_importer_methods[];
+extern PyMethodDef core_slot_methods[];
+extern PyMethodDef core_table_methods[];
+
+#endif

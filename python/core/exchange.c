@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * __dlpack__ of frames, for what nearly every consumer asks: this memory, ready for this stream. What is
+ * asked beyond that (another device, a copy, a stream that is none) is answered, or refused, by
+ * cuda_link._tensor, as is everything with the ctypes back end.
+ */
+#include "lease.h"
+
+static bool is_unsaid(PyObject *value) { return !value || value == Py_None; }
+
+/* The stream that has to wait. False: let Python look at it. */
+static bool read_stream(PyObject *value, bool on_gpu, cudalink_stream *stream) {
+  *stream = (cudalink_stream){.kind = CUDALINK_STREAM_NOT_SAID};
+  if (is_unsaid(value)) return !on_gpu;
+  if (!PyLong_CheckExact(value)) return false;
+  int overflow;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  if (number == -1 && !overflow) return true;
+  if (!on_gpu || overflow || number < 1) return false;
+  *stream = number == 1   ? CUDALINK_STREAM_LEGACY
+            : number == 2 ? CUDALINK_STREAM_PER_THREAD
+                          : CUDALINK_STREAM_HANDLE((uintptr_t)number);
+  return true;
+}
+
+static bool read_version(PyObject *value, bool *versioned) {
+  *versioned = false;
+  if (is_unsaid(value)) return true;
+  if (!PyTuple_CheckExact(value) || PyTuple_Size(value) < 1) return false;
+  PyObject *major = PyTuple_GetItem(value, 0);
+  if (!PyLong_CheckExact(major)) return false;
+  int overflow;
+  long long number = PyLong_AsLongLongAndOverflow(major, &overflow);
+  *versioned = number >= 1;
+  return !overflow;
+}
+
+struct request {
+  PyObject *values[CORE_DLPACK_WORDS];
+  cudalink_stream stream;
+  bool versioned;
+};
+
+/* Callers' keywords are interned, as ours are. */
+static bool read_words(struct core_state *state, PyObject *const *arguments, PyObject *names,
+                       struct request *request) {
+  Py_ssize_t given = names ? PyTuple_Size(names) : 0;
+  for (Py_ssize_t i = 0; i < given; i++) {
+    PyObject *name = PyTuple_GetItem(names, i);
+    int word = 0;
+    while (word < CORE_DLPACK_WORDS && state->dlpack_words[word] != name)
+      word++;
+    if (word == CORE_DLPACK_WORDS) return false;
+    request->values[word] = arguments[i];
+  }
+  return true;
+}
+
+static bool is_simple(const struct core_lease *lease, PyObject *const *arguments, Py_ssize_t count,
+                      PyObject *names, struct request *request) {
+  if (count || lease->frame.description.plane_count != 1) return false;
+  if (!read_words(core_state(lease->module), arguments, names, request)) return false;
+  PyObject *copy = request->values[CORE_DLPACK_COPY];
+  return is_unsaid(request->values[CORE_DLPACK_DEVICE]) && (is_unsaid(copy) || copy == Py_False) &&
+         read_stream(request->values[CORE_DLPACK_STREAM], lease->frame.device, &request->stream) &&
+         read_version(request->values[CORE_DLPACK_MAX_VERSION], &request->versioned);
+}
+
+/* self._only_tensor().__dlpack__(*arguments, **keywords) */
+static PyObject *ask_python(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                            PyObject *names) {
+  PyObject *answer = NULL, *method = NULL;
+  PyObject *positional = PyTuple_New(count), *keywords = PyDict_New();
+  for (Py_ssize_t i = 0; positional && i < count; i++)
+    PyTuple_SetItem(positional, i, Py_NewRef(arguments[i]));
+  int status = positional && keywords ? 0 : -1;
+  Py_ssize_t given = names ? PyTuple_Size(names) : 0;
+  for (Py_ssize_t i = 0; status == 0 && i < given; i++)
+    status = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), arguments[count + i]);
+  PyObject *tensor = status == 0 ? PyObject_CallMethod(self, "_only_tensor", NULL) : NULL;
+  if (tensor) method = PyObject_GetAttrString(tensor, "__dlpack__");
+  if (method) answer = PyObject_Call(method, positional, keywords);
+  Py_XDECREF(method);
+  Py_XDECREF(tensor);
+  Py_XDECREF(positional);
+  Py_XDECREF(keywords);
+  return answer;
+}
+
+PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                            PyObject *names) {
+  struct core_lease *lease = core_lease_of(self);
+  struct request request = {0};
+  if (!is_simple(lease, arguments, count, names, &request))
+    return ask_python(self, arguments, count, names);
+  if (request.stream.kind != CUDALINK_STREAM_NOT_SAID && core_lease_wait(lease, request.stream) < 0)
+    return NULL;
+  return core_lease_export(lease, 0, request.versioned);
+}
+
+PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused) {
+  (void)unused;
+  int32_t device = core_lease_of(self)->frame.device;
+  return device ? Py_BuildValue("ii", CUDALINK_DLPACK_CUDA, (int)device - 1)
+                : Py_BuildValue("ii", CUDALINK_DLPACK_CPU, 0);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cudalink/exporter.h for Python.
+ */
+#include "core.h"
+
+static PyObject *exporter_open(PyObject *module, PyObject *arguments) {
+  Py_buffer spec;
+  if (!PyArg_ParseTuple(arguments, "y*", &spec)) return NULL;
+  if (core_check_size(&spec, sizeof(size_t), "the spec") < 0) return NULL;
+  cudalink_exporter exporter = {0};
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_exporter_open(&exporter, spec.buf);
+  Py_END_ALLOW_THREADS;
+  PyBuffer_Release(&spec);
+  return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(exporter.id);
+}
+
+static PyObject *exporter_begin(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  Py_buffer description, slot;
+  long long timeout;
+  if (!PyArg_ParseTuple(arguments, "Iy*Lw*", &exporter.id, &description, &timeout, &slot))
+    return NULL;
+  int status = CUDALINK_ERROR_INVALID_ARGUMENT;
+  bool fits = (size_t)description.len >= sizeof(cudalink_description) &&
+              (size_t)slot.len >= sizeof(cudalink_slot);
+  if (fits) {
+    Py_BEGIN_ALLOW_THREADS;
+    status = cudalink_exporter_begin(exporter, description.buf, timeout, slot.buf);
+    Py_END_ALLOW_THREADS;
+  }
+  PyBuffer_Release(&description);
+  PyBuffer_Release(&slot);
+  if (!fits) return PyErr_Format(PyExc_ValueError, "begin: a buffer is too small");
+  return core_answer(module, status);
+}
+
+typedef int end_function(cudalink_exporter, const cudalink_slot *, cudalink_stream);
+
+/* (exporter, slot, kind, handle) */
+static PyObject *end_slot(PyObject *module, PyObject *arguments, end_function *call) {
+  cudalink_exporter exporter;
+  Py_buffer slot;
+  unsigned kind;
+  unsigned long long handle;
+  if (!PyArg_ParseTuple(arguments, "Iy*IK", &exporter.id, &slot, &kind, &handle)) return NULL;
+  if (core_check_size(&slot, sizeof(cudalink_slot), "the slot") < 0) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = call(exporter, slot.buf, core_stream(kind, handle));
+  Py_END_ALLOW_THREADS;
+  PyBuffer_Release(&slot);
+  return core_answer(module, status);
+}
+
+static PyObject *exporter_publish(PyObject *module, PyObject *arguments) {
+  return end_slot(module, arguments, cudalink_exporter_publish);
+}
+
+static PyObject *exporter_abandon(PyObject *module, PyObject *arguments) {
+  return end_slot(module, arguments, cudalink_exporter_abandon);
+}
+
+static PyObject *exporter_publish_invalid(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  Py_buffer slot;
+  const char *text;
+  if (!PyArg_ParseTuple(arguments, "Iy*s", &exporter.id, &slot, &text)) return NULL;
+  if (core_check_size(&slot, sizeof(cudalink_slot), "the slot") < 0) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_exporter_publish_invalid(exporter, slot.buf, text);
+  Py_END_ALLOW_THREADS;
+  PyBuffer_Release(&slot);
+  return core_answer(module, status);
+}
+
+struct send {
+  cudalink_exporter exporter;
+  Py_buffer description;
+  Py_buffer user;
+  unsigned kind;
+  unsigned long long handle;
+  long long timeout;
+};
+
+/* Takes the buffers of `send` back. */
+static PyObject *send_frame(PyObject *module, struct send *send, const void *data,
+                            const Py_buffer *sources) {
+  const cudalink_description *description = send->description.buf;
+  cudalink_stream stream = core_stream(send->kind, send->handle);
+  int status = CUDALINK_ERROR_INVALID_ARGUMENT;
+  bool fits =
+      (size_t)send->description.len >= sizeof *description &&
+      (!send->user.buf || (size_t)send->user.len >= description->user_size) &&
+      (!sources || (size_t)sources->len / sizeof(cudalink_source) >= description->plane_count);
+  if (fits) {
+    Py_BEGIN_ALLOW_THREADS;
+    if (sources)
+      status = cudalink_exporter_send_planes(send->exporter, description, sources->buf,
+                                             send->user.buf, stream, send->timeout);
+    else
+      status = cudalink_exporter_send(send->exporter, description, data, send->user.buf, stream,
+                                      send->timeout);
+    Py_END_ALLOW_THREADS;
+  }
+  PyBuffer_Release(&send->description);
+  PyBuffer_Release(&send->user);
+  if (!fits) return PyErr_Format(PyExc_ValueError, "send: a buffer is too small");
+  return core_answer(module, status);
+}
+
+/* exporter_send(exporter, description, address, user or None, kind, handle, timeout) */
+static PyObject *exporter_send(PyObject *module, PyObject *arguments) {
+  struct send send;
+  unsigned long long data;
+  if (!PyArg_ParseTuple(arguments, "Iy*Kz*IKL", &send.exporter.id, &send.description, &data,
+                        &send.user, &send.kind, &send.handle, &send.timeout))
+    return NULL;
+  return send_frame(module, &send, (const void *)(uintptr_t)data, NULL);
+}
+
+/* The same with an object that has a dense buffer. The caller knows that it is as large as the
+ * description says. */
+static PyObject *exporter_send_buffer(PyObject *module, PyObject *arguments) {
+  struct send send;
+  Py_buffer data;
+  if (!PyArg_ParseTuple(arguments, "Iy*y*z*IKL", &send.exporter.id, &send.description, &data,
+                        &send.user, &send.kind, &send.handle, &send.timeout))
+    return NULL;
+  PyObject *answer = send_frame(module, &send, data.buf, NULL);
+  PyBuffer_Release(&data);
+  return answer;
+}
+
+/* The same with a buffer of cudalink_source, one per plane. */
+static PyObject *exporter_send_planes(PyObject *module, PyObject *arguments) {
+  struct send send;
+  Py_buffer sources;
+  if (!PyArg_ParseTuple(arguments, "Iy*y*z*IKL", &send.exporter.id, &send.description, &sources,
+                        &send.user, &send.kind, &send.handle, &send.timeout))
+    return NULL;
+  PyObject *answer = send_frame(module, &send, NULL, &sources);
+  PyBuffer_Release(&sources);
+  return answer;
+}
+
+static PyObject *exporter_wait_consumers(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  unsigned count;
+  long long timeout;
+  if (!PyArg_ParseTuple(arguments, "IIL", &exporter.id, &count, &timeout)) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_exporter_wait_consumers(exporter, count, timeout);
+  Py_END_ALLOW_THREADS;
+  return core_answer(module, status);
+}
+
+static PyObject *exporter_wait_taken(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  long long timeout;
+  if (!PyArg_ParseTuple(arguments, "IL", &exporter.id, &timeout)) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_exporter_wait_taken(exporter, timeout);
+  Py_END_ALLOW_THREADS;
+  return core_answer(module, status);
+}
+
+static int get_statistics(uint32_t id, void *statistics) {
+  return cudalink_exporter_get_statistics((cudalink_exporter){id}, statistics);
+}
+
+static PyObject *exporter_statistics(PyObject *module, PyObject *arguments) {
+  return core_statistics(module, arguments, get_statistics);
+}
+
+static int close_by_id(uint32_t id) { return cudalink_exporter_close((cudalink_exporter){id}); }
+
+static PyObject *exporter_close(PyObject *module, PyObject *arguments) {
+  return core_close(module, arguments, close_by_id);
+}
+
+PyMethodDef core_exporter_methods[] = {
+    {"exporter_open", exporter_open, METH_VARARGS, NULL},
+    {"exporter_begin", exporter_begin, METH_VARARGS, NULL},
+    {"exporter_publish", exporter_publish, METH_VARARGS, NULL},
+    {"exporter_publish_invalid", exporter_publish_invalid, METH_VARARGS, NULL},
+    {"exporter_abandon", exporter_abandon, METH_VARARGS, NULL},
+    {"exporter_send", exporter_send, METH_VARARGS, NULL},
+    {"exporter_send_buffer", exporter_send_buffer, METH_VARARGS, NULL},
+    {"exporter_send_planes", exporter_send_planes, METH_VARARGS, NULL},
+    {"exporter_wait_consumers", exporter_wait_consumers, METH_VARARGS, NULL},
+    {"exporter_wait_taken", exporter_wait_taken, METH_VARARGS, NULL},
+    {"exporter_statistics", exporter_statistics, METH_VARARGS, NULL},
+    {"exporter_close", exporter_close, METH_VARARGS, NULL},
+    {0},
+};

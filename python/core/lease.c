@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Lease: a held frame, given back with the object or before. cuda_link.Frame is a subclass of it that
+ * adds methods and no fields; what a loop asks of every frame is here.
+ *
+ * Views of its memory and tensors made of it have references of their own, so the memory stays as it is
+ * for as long as any of them lives.
+ */
+#include "lease.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+/* ---- begin and end ------------------------------------------------------------------------------ */
+
+static int note(struct core_lease *lease) {
+  PyObject *sequence = PyLong_FromUnsignedLongLong(lease->frame.sequence);
+  if (!sequence) return -1;
+  int status = PySet_Add(lease->held, sequence);
+  Py_DECREF(sequence);
+  return status;
+}
+
+static struct core_lease *allocate(PyObject *module, PyTypeObject *type, PyObject *held,
+                                   const cudalink_frame *frame) {
+  allocfunc call = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+  uint32_t planes = frame->description.plane_count;
+  struct core_lease *lease = (struct core_lease *)call(type, (Py_ssize_t)planes);
+  if (!lease) return NULL;
+  lease->module = module;
+  lease->held = Py_NewRef(held);
+  memcpy(&lease->frame, frame,
+         offsetof(cudalink_frame, description.planes) + planes * sizeof(cudalink_plane));
+  return lease;
+}
+
+PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
+                         cudalink_frame *frame) {
+  struct core_lease *lease = allocate(module, type, held, frame);
+  if (lease) {
+    int status = cudalink_hold_take(&lease->hold, frame);
+    if (status >= 0 && note(lease) == 0) return (PyObject *)lease;
+    if (status < 0) core_fail(module, status);
+    Py_DECREF(lease); /* gives back what is a hold already */
+  }
+  if (frame->lease) cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
+  return NULL;
+}
+
+/* Also while an exception is on its way, which it leaves alone. */
+static void forget(struct core_lease *lease) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *sequence = PyLong_FromUnsignedLongLong(lease->frame.sequence);
+  if (!sequence || PySet_Discard(lease->held, sequence) < 0) PyErr_Clear();
+  Py_XDECREF(sequence);
+  PyErr_Restore(type, value, traceback);
+}
+
+static void drop(struct core_lease *lease) {
+  cudalink_hold *hold = lease->hold;
+  lease->hold = NULL;
+  if (!hold) return;
+  forget(lease);
+  cudalink_hold_drop(hold); /* never waits: the GIL may stay */
+}
+
+PyObject *core_lease_released(void) {
+  PyErr_SetString(PyExc_ValueError,
+                  "this frame was released; what is needed longer has to be copied "
+                  "(frame.copy()) or released later");
+  return NULL;
+}
+
+static PyObject *lease_refuse(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  (void)type, (void)arguments, (void)keywords;
+  PyErr_SetString(PyExc_TypeError, "frames come from an importer: importer.acquire()");
+  return NULL;
+}
+
+/* _release(): behind the streams that the frame was exported to. _release(kind, handle): exactly so. */
+static PyObject *lease_release(PyObject *self, PyObject *arguments) {
+  struct core_lease *lease = core_lease_of(self);
+  unsigned kind = CUDALINK_STREAM_NOT_SAID;
+  unsigned long long handle = 0;
+  if (!PyArg_ParseTuple(arguments, "|IK", &kind, &handle)) return NULL;
+  cudalink_hold *hold = lease->hold;
+  if (!hold) return core_lease_released();
+  if (kind == CUDALINK_STREAM_NOT_SAID) {
+    drop(lease);
+    Py_RETURN_NONE;
+  }
+  lease->hold = NULL; /* for other threads, during the call */
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_hold_release(hold, core_stream(kind, handle));
+  Py_END_ALLOW_THREADS;
+  bool kept = status == CUDALINK_ERROR_STREAM || status == CUDALINK_ERROR_CAPTURING ||
+              status == CUDALINK_ERROR_BUSY || status == CUDALINK_ERROR_INVALID_ARGUMENT;
+  if (kept)
+    lease->hold = hold;
+  else
+    forget(lease);
+  return core_answer(lease->module, status);
+}
+
+static void dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  struct core_lease *lease = core_lease_of(self);
+  if (lease->weak) PyObject_ClearWeakRefs(self);
+  drop(lease);
+  Py_XDECREF(lease->held);
+  Py_XDECREF(lease->layout);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
+
+/* ---- what is in it -------------------------------------------------------------------------------- */
+
+static PyObject *lease_flags(PyObject *self, PyObject *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  (void)unused;
+  if (!lease->hold) return PyLong_FromUnsignedLong(lease->frame.flags);
+  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+  uint32_t flags = 0;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_frame_flags(cudalink_hold_frame(hold), &flags);
+  Py_END_ALLOW_THREADS;
+  PyObject *answer = status < 0 ? core_fail(lease->module, status) : PyLong_FromUnsignedLong(flags);
+  cudalink_hold_drop(hold);
+  if (status >= 0) lease->frame.flags = flags;
+  return answer;
+}
+
+/* _to_host(buffer): the packed frame. */
+static PyObject *lease_to_host(PyObject *self, PyObject *arguments) {
+  struct core_lease *lease = core_lease_of(self);
+  Py_buffer out;
+  if (!lease->hold) return core_lease_released();
+  if (!PyArg_ParseTuple(arguments, "w*", &out)) return NULL;
+  cudalink_hold *hold =
+      cudalink_hold_retain(lease->hold); /* another thread may release meanwhile */
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_frame_to_host(cudalink_hold_frame(hold), out.buf, (uint64_t)out.len);
+  Py_END_ALLOW_THREADS;
+  PyObject *answer = core_answer(lease->module, status);
+  cudalink_hold_drop(hold);
+  PyBuffer_Release(&out);
+  return answer;
+}
+
+/* _view() -> View of the frame's bytes, from the first to the last that its description names. */
+static PyObject *lease_view(PyObject *self, PyObject *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  (void)unused;
+  if (!lease->hold) return core_lease_released();
+  if (lease->frame.kind != CUDALINK_KIND_HOST) {
+    PyErr_SetString(PyExc_BufferError, "this frame is in GPU memory");
+    return NULL;
+  }
+  int status = CUDALINK_OK;
+  if (!lease->bytes) status = cudalink_description_bytes(&lease->frame.description, &lease->bytes);
+  if (status < 0) return core_fail(lease->module, status);
+  struct core_memory memory = {.address = lease->frame.data,
+                               .bytes = (Py_ssize_t)lease->bytes,
+                               .read_only = !lease->frame.writable,
+                               .hold = cudalink_hold_retain(lease->hold),
+                               .drop = cudalink_hold_drop};
+  return core_view_new(lease->module, &memory);
+}
+
+int core_lease_wait(struct core_lease *lease, cudalink_stream stream) {
+  if (!lease->hold) {
+    core_lease_released();
+    return -1;
+  }
+  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_hold_wait(hold, stream);
+  Py_END_ALLOW_THREADS;
+  if (status < 0) core_fail(lease->module, status);
+  cudalink_hold_drop(hold);
+  return status < 0 ? -1 : 0;
+}
+
+/* _wait(kind, handle) */
+static PyObject *lease_wait(PyObject *self, PyObject *arguments) {
+  struct core_lease *lease = core_lease_of(self);
+  unsigned kind;
+  unsigned long long handle;
+  if (!PyArg_ParseTuple(arguments, "IK", &kind, &handle)) return NULL;
+  return core_lease_wait(lease, core_stream(kind, handle)) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned) {
+  cudalink_view view;
+  if (!lease->hold) return core_lease_released();
+  int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), plane);
+  if (status < 0) return core_fail(lease->module, status);
+  return core_capsule(lease->module, &view, cudalink_hold_retain(lease->hold), cudalink_hold_drop,
+                      versioned);
+}
+
+/* _export(plane, versioned) -> capsule */
+static PyObject *lease_export(PyObject *self, PyObject *arguments) {
+  unsigned plane;
+  int versioned;
+  if (!PyArg_ParseTuple(arguments, "Ip", &plane, &versioned)) return NULL;
+  return core_lease_export(core_lease_of(self), plane, versioned);
+}
+
+/* As a struct of _abi: with room for all planes. */
+static PyObject *get_description(PyObject *self, void *unused) {
+  (void)unused;
+  const cudalink_description *ours = &core_lease_of(self)->frame.description;
+  cudalink_description whole = {0};
+  memcpy(&whole, ours,
+         offsetof(cudalink_description, planes) + ours->plane_count * sizeof ours->planes[0]);
+  return PyBytes_FromStringAndSize((const char *)&whole, sizeof whole);
+}
+
+static PyObject *get_user(PyObject *self, void *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  (void)unused;
+  if (!lease->hold) return core_lease_released();
+  Py_ssize_t bytes = lease->frame.user ? (Py_ssize_t)lease->frame.description.user_size : 0;
+  return PyBytes_FromStringAndSize(lease->frame.user, bytes);
+}
+
+static PyObject *get_text(PyObject *self, void *unused) {
+  (void)unused;
+  const char *text = core_lease_of(self)->frame.text;
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
+static PyObject *get_address(PyObject *self, void *unused) {
+  (void)unused;
+  return PyLong_FromVoidPtr(core_lease_of(self)->frame.data);
+}
+
+static PyObject *get_released(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(!core_lease_of(self)->hold);
+}
+
+/* ---- the type --------------------------------------------------------------------------------------- */
+
+#define MEMBER(name, field, type)                                                                  \
+  { name, type, offsetof(struct core_lease, frame.field), READONLY, NULL }
+static PyMemberDef members[] = {
+    MEMBER("sequence", sequence, T_ULONGLONG),
+    MEMBER("timestamp", timestamp, T_ULONGLONG),
+    MEMBER("missed", missed, T_ULONGLONG),
+    MEMBER("session", session, T_UINT),
+    MEMBER("generation", generation, T_UINT),
+    MEMBER("_slot", slot, T_UINT),
+    MEMBER("_kind", kind, T_UINT),
+    MEMBER("_writable", writable, T_UINT),
+    MEMBER("_device", device, T_INT),
+    MEMBER("_plane_count", description.plane_count, T_UINT),
+    {"_held", T_OBJECT, offsetof(struct core_lease, held), READONLY, NULL},
+    {"_layout", T_OBJECT, offsetof(struct core_lease, layout), 0, NULL},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(struct core_lease, weak), READONLY, NULL},
+    {0},
+};
+
+static PyGetSetDef properties[] = {
+    {"user", get_user, NULL, NULL, NULL},
+    {"released", get_released, NULL, NULL, NULL},
+    {"_description", get_description, NULL, NULL, NULL},
+    {"_text", get_text, NULL, NULL, NULL},
+    {"_address", get_address, NULL, NULL, NULL},
+    {0},
+};
+
+static PyMethodDef methods[] = {
+    {"_release", lease_release, METH_VARARGS, NULL},
+    {"_flags", lease_flags, METH_NOARGS, NULL},
+    {"_to_host", lease_to_host, METH_VARARGS, NULL},
+    {"_view", lease_view, METH_NOARGS, NULL},
+    {"_wait", lease_wait, METH_VARARGS, NULL},
+    {"_export", lease_export, METH_VARARGS, NULL},
+    {"__dlpack__", _PyCFunction_CAST(core_lease_dlpack), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__dlpack_device__", core_lease_dlpack_device, METH_NOARGS, NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, lease_refuse},  {Py_tp_dealloc, dealloc}, {Py_tp_members, members},
+    {Py_tp_getset, properties}, {Py_tp_methods, methods}, {0, NULL},
+};
+
+PyType_Spec core_lease_spec = {
+    .name = "cuda_link._core.Lease",
+    .basicsize = offsetof(struct core_lease, frame.description.planes),
+    .itemsize = sizeof(cudalink_plane),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A lease, as lease.c makes it and exchange.c exports it.
+ */
+#ifndef CUDALINK_PYTHON_LEASE_H
+#define CUDALINK_PYTHON_LEASE_H
+
+#include "core.h"
+
+struct core_lease {
+  PyObject_VAR_HEAD;
+  PyObject *module;    /* its type keeps it */
+  cudalink_hold *hold; /* NULL: given back */
+  PyObject *held;      /* the importer's set of the numbers of its leases */
+  PyObject *layout;    /* Python's, once it was asked for */
+  PyObject *weak;
+  uint64_t bytes;       /* of the frame, from data */
+  cudalink_frame frame; /* last: only the planes that are there */
+};
+
+static inline struct core_lease *core_lease_of(PyObject *self) { return (struct core_lease *)self; }
+
+/* Sets the exception of a lease that was given back; NULL. */
+PyObject *core_lease_released(void);
+/* That stream, or the caller, waits for the pixels. -1: an exception is set. */
+int core_lease_wait(struct core_lease *lease, cudalink_stream stream);
+/* A capsule of one plane. */
+PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned);
+
+/* exchange.c: __dlpack__ and __dlpack_device__ of a frame with one plane */
+PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                            PyObject *names);
+PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused);
+
+#endif

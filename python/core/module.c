@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The module: its types, its functions, errors.
+ */
+#include "core.h"
+
+struct core_state *core_state(PyObject *module) {
+  return PyModule_GetState(module);
+}
+
+static PyObject *raise_by(PyObject *function, int status) {
+  PyObject *error = PyObject_CallFunction(function, "is", status, cudalink_last_error());
+  if (!error) return NULL;
+  PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+  Py_DECREF(error);
+  return NULL;
+}
+
+PyObject *core_fail(PyObject *module, int status) {
+  return raise_by(core_state(module)->error_for, status);
+}
+
+PyObject *core_refuse(PyObject *module, int status) {
+  return raise_by(core_state(module)->refusal_for, status);
+}
+
+PyObject *core_answer(PyObject *module, int status) {
+  if (status < 0) return core_fail(module, status);
+  Py_RETURN_NONE;
+}
+
+int core_check_size(Py_buffer *buffer, size_t size, const char *what) {
+  if ((size_t)buffer->len >= size) return 0;
+  PyErr_Format(PyExc_ValueError, "%s: a buffer of %zu bytes is needed, this one has %zd", what,
+               size, buffer->len);
+  PyBuffer_Release(buffer);
+  return -1;
+}
+
+cudalink_stream core_stream(unsigned kind, unsigned long long handle) {
+  return (cudalink_stream){.kind = kind, .handle = handle};
+}
+
+static PyObject *version(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  return PyLong_FromUnsignedLong(cudalink_version());
+}
+
+static PyObject *now(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  return PyLong_FromUnsignedLongLong(cudalink_now());
+}
+
+static PyMethodDef methods[] = {
+    {"version", version, METH_NOARGS, NULL},
+    {"now", now, METH_NOARGS, NULL},
+    {"view", core_view, METH_VARARGS, NULL},
+    {0},
+};
+
+static int find_errors(struct core_state *state) {
+  PyObject *errors = PyImport_ImportModule("cuda_link._errors");
+  if (!errors) return -1;
+  state->error_for = PyObject_GetAttrString(errors, "error_for");
+  state->refusal_for = PyObject_GetAttrString(errors, "refusal_for");
+  Py_DECREF(errors);
+  return state->error_for && state->refusal_for ? 0 : -1;
+}
+
+static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObject **type) {
+  *type = PyType_FromModuleAndSpec(module, spec, NULL);
+  return *type ? PyModule_AddObjectRef(module, name, *type) : -1;
+}
+
+static PyMethodDef *all_functions[] = {
+    core_capsule_methods,  core_channel_methods, core_exporter_methods, core_format_methods,
+    core_importer_methods, core_slot_methods,    core_table_methods,    NULL};
+
+static int make_words(struct core_state *state) {
+  static const char *const words[CORE_DLPACK_WORDS] = {
+      [CORE_DLPACK_STREAM] = "stream",
+      [CORE_DLPACK_MAX_VERSION] = "max_version",
+      [CORE_DLPACK_DEVICE] = "dl_device",
+      [CORE_DLPACK_COPY] = "copy",
+  };
+  for (int i = 0; i < CORE_DLPACK_WORDS; i++) {
+    state->dlpack_words[i] = PyUnicode_InternFromString(words[i]);
+    if (!state->dlpack_words[i]) return -1;
+  }
+  return 0;
+}
+
+static int fill_in(PyObject *module) {
+  struct core_state *state = core_state(module);
+  if (find_errors(state) < 0 || make_words(state) < 0) return -1;
+  if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
+  if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
+  if (add_type(module, "View", &core_view_spec, &state->view_type) < 0) return -1;
+  for (PyMethodDef **functions = all_functions; *functions; functions++)
+    if (PyModule_AddFunctions(module, *functions) < 0) return -1;
+  return 0;
+}
+
+static int traverse(PyObject *module, visitproc visit, void *arg) {
+  struct core_state *state = core_state(module);
+  Py_VISIT(state->error_for);
+  Py_VISIT(state->refusal_for);
+  for (int i = 0; i < CORE_DLPACK_WORDS; i++)
+    Py_VISIT(state->dlpack_words[i]);
+  Py_VISIT(state->array_type);
+  Py_VISIT(state->lease_type);
+  Py_VISIT(state->view_type);
+  return 0;
+}
+
+static int clear(PyObject *module) {
+  struct core_state *state = core_state(module);
+  Py_CLEAR(state->error_for);
+  Py_CLEAR(state->refusal_for);
+  for (int i = 0; i < CORE_DLPACK_WORDS; i++)
+    Py_CLEAR(state->dlpack_words[i]);
+  Py_CLEAR(state->array_type);
+  Py_CLEAR(state->lease_type);
+  Py_CLEAR(state->view_type);
+  return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill_in}, {0, NULL}};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "cuda_link._core",
+    .m_doc = "The C API of libcudalink. Internal: use cuda_link.",
+    .m_size = sizeof(struct core_state),
+    .m_methods = methods,
+    .m_slots = slots,
+    .m_traverse = traverse,
+    .m_clear = clear,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Which channels there are, who is on them, what they hold."""
+
+from __future__ import annotations
+
+import os
+from ctypes import sizeof
+from typing import Any, NamedTuple, Union
+
+from . import _abi
+from ._backend import low
+from ._importer import POLICIES
+from ._wait import nanoseconds
+
+Directory = Union[str, os.PathLike[str], None]
+
+_KINDS = {0: "", 1: "host", 2: "vmm", 3: "ipc"}
+_POLICIES = {number: name for name, number in POLICIES.items()}
+_STATUS = {0: "open", -6: "lost", -10: "refused", -12: "version", -3: "timeout"}
+
+
+class Consumer(NamedTuple):
+    """One consumer of a channel, as its producer sees it."""
+
+    pid: int
+    """In the producer's pid namespace; 0 = in another one."""
+    uid: int
+    program: str
+    group: str
+    policy: str
+    hold: int
+    """Frames that it may hold."""
+    held: int
+    """Frames that it holds now."""
+    isolated: bool
+    held_for: int
+    """ns since it holds the frame that it has held longest."""
+    position: int
+
+
+class Channel(NamedTuple):
+    """One channel. Where status is not "open", only name, directory and status are set."""
+
+    name: str
+    directory: str
+    status: str
+    """"open", or why nothing more is known: "lost" (nobody is behind the name), "refused" (another
+    user's), "version", "timeout"."""
+    pid: int
+    uid: int
+    program: str
+    kind: str
+    slots: int
+    slot_bytes: int
+    generation: int
+    published: int
+    dropped: int
+    newest_timestamp: int
+    """`cuda_link.now()` of the newest frame; 0 = none yet."""
+    opened: int
+    format: str
+    """Of the newest frame; "" for tensors."""
+    width: int
+    height: int
+    plane_count: int
+    path: str
+    reason: str
+    consumers: tuple[Consumer, ...]
+
+
+def _text(field: bytes) -> str:
+    return field.decode(errors="replace")
+
+
+def _consumer(info: Any) -> Consumer:
+    values = {field: getattr(info, field) for field in Consumer._fields}
+    values.update(
+        program=_text(info.program),
+        group=_text(info.group),
+        policy=_POLICIES.get(info.policy, str(info.policy)),
+        isolated=bool(info.isolated),
+    )
+    return Consumer(**values)
+
+
+def _channel(info: Any) -> Channel:
+    values = {field: getattr(info, field) for field in Channel._fields}
+    values.update(
+        {name: _text(values[name]) for name in ("name", "directory", "program", "path", "reason")},
+        status=_STATUS.get(info.status, str(info.status)),
+        kind=_KINDS.get(info.kind, str(info.kind)),
+        format=(low.format_name(info.format) or "") if info.format else "",
+        consumers=tuple(_consumer(info.consumers[i]) for i in range(info.consumer_count)),
+    )
+    return Channel(**values)
+
+
+def channels(directory: Directory = None, *, timeout: float = 1.0) -> list[Channel]:
+    """The channels of all the usual folders, or of one. Asks all producers at once and waits at most
+    `timeout` seconds; takes no part in any channel."""
+    raw = low.channels_list(_path(directory), nanoseconds(timeout))
+    size = sizeof(_abi.ChannelInfo)
+    return [_channel(_abi.ChannelInfo.from_buffer_copy(raw, i)) for i in range(0, len(raw), size)]
+
+
+def clean(directory: Directory = None) -> int:
+    """Removes what dead producers left behind, never a living one's; returns how many names."""
+    removed: int = low.channels_clean(_path(directory))
+    return removed
+
+
+def _path(directory: Directory) -> str | None:
+    return None if directory is None else os.fspath(directory)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""The exceptions, one per error of the C library.
+
+All of them are `CudaLinkError`; most are also the built-in exception that fits, so that
+``except TimeoutError`` works. `code` is the C library's number (0 when the error is Python's own).
+"""
+
+from __future__ import annotations
+
+
+class CudaLinkError(RuntimeError):
+    """Something that cuda_link could not do; the text says what, on which channel, and what to do."""
+
+    code: int = 0
+
+
+class InvalidArgumentError(CudaLinkError, ValueError):
+    """An argument is not valid."""
+
+
+class NoMemoryError(CudaLinkError, MemoryError):
+    """The process has no memory left."""
+
+
+class TimedOutError(CudaLinkError, TimeoutError):
+    """Nothing happened in time."""
+
+
+class BusyError(CudaLinkError):
+    """Nothing is free right now: every slot is held, or this importer holds as many as it may."""
+
+
+class TooManyFramesError(BusyError):
+    """This importer already holds as many frames as it said that it would."""
+
+
+class ClosedError(CudaLinkError, ValueError):
+    """The exporter or importer was closed."""
+
+
+class PeerLostError(CudaLinkError, ConnectionError):
+    """The producer died."""
+
+
+class EndedError(CudaLinkError, EOFError):
+    """The producer closed the channel."""
+
+
+class ChannelNotFoundError(CudaLinkError, FileNotFoundError):
+    """There is no such channel."""
+
+
+class NameInUseError(CudaLinkError, FileExistsError):
+    """Another producer owns the name."""
+
+
+class RefusedError(CudaLinkError, PermissionError):
+    """Not allowed."""
+
+
+class ProtocolError(CudaLinkError, ValueError):
+    """The peer broke the protocol."""
+
+
+class VersionError(ProtocolError):
+    """The peer speaks another version."""
+
+
+class TooLargeError(CudaLinkError, ValueError):
+    """The size does not fit."""
+
+
+class NoSpaceError(CudaLinkError, MemoryError):
+    """There is no room for the memory asked for."""
+
+
+class SystemRefusedError(CudaLinkError, OSError):
+    """The operating system refused."""
+
+
+class ForkedError(CudaLinkError):
+    """This process was forked after the library was used; open again in a process of its own."""
+
+
+class StreamError(CudaLinkError, ValueError):
+    """The stream is not usable here."""
+
+
+class CapturingError(StreamError):
+    """The stream is capturing a graph."""
+
+
+class UnsupportedError(CudaLinkError, NotImplementedError):
+    """Not supported here."""
+
+
+class ExchangeError(UnsupportedError, BufferError):
+    """This array can't be lent to, or taken from, another library as it is."""
+
+
+class GpuError(CudaLinkError):
+    """The CUDA driver refused."""
+
+
+class GpuLostError(GpuError):
+    """The CUDA context is dead."""
+
+
+class OverwrittenError(CudaLinkError):
+    """The frame was overwritten while it was used."""
+
+
+class SkippedError(CudaLinkError):
+    """The announced frame was not published."""
+
+
+class EvictedError(CudaLinkError):
+    """The producer took the frames back, because they were held too long."""
+
+
+_CLASSES = {
+    -1: InvalidArgumentError,
+    -2: NoMemoryError,
+    -3: TimedOutError,
+    -4: BusyError,
+    -5: ClosedError,
+    -6: PeerLostError,
+    -7: EndedError,
+    -8: ChannelNotFoundError,
+    -9: NameInUseError,
+    -10: RefusedError,
+    -11: ProtocolError,
+    -12: VersionError,
+    -13: TooLargeError,
+    -14: NoSpaceError,
+    -15: SystemRefusedError,
+    -16: ForkedError,
+    -17: StreamError,
+    -18: CapturingError,
+    -19: UnsupportedError,
+    -20: GpuError,
+    -21: GpuLostError,
+    -22: OverwrittenError,
+    -23: SkippedError,
+    -24: EvictedError,
+}
+
+
+def error_for(status: int, sentence: str) -> CudaLinkError:
+    """The exception for a status of the C library, to be raised."""
+    error = _CLASSES.get(status, CudaLinkError)(sentence)
+    error.code = status
+    return error
+
+
+def refusal_for(status: int, sentence: str) -> CudaLinkError:
+    """The same where an array could not be lent or taken: a BufferError, as DLPack wants it."""
+    error = error_for(status, sentence)
+    if not isinstance(error, (UnsupportedError, VersionError)):
+        return error
+    refusal = ExchangeError(sentence)
+    refusal.code = status
+    return refusal

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: MIT
+"""The producer's end of a channel."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from ctypes import addressof
+from operator import index
+from typing import Any
+
+from . import _abi, _description, _streams, _wait
+from ._backend import low
+from ._device_source import DeviceSource
+from ._end import End
+from ._errors import BusyError
+from ._importer import _device
+from ._pending import Pending
+from ._plan import Plan, Planner
+from ._slot import LentSlot
+from ._statistics import ExporterStatistics, exporter_statistics
+
+KINDS = {"auto": 0, "host": 1, "vmm": 2, "ipc": 3}
+
+
+class ChannelExporter(End):
+    """Publishes the frames of one channel. Made by `open_exporter`.
+
+    All methods may be called from any thread; one frame is begun at a time.
+    """
+
+    def __init__(self, name: str, identifier: int, description: _abi.Description) -> None:
+        super().__init__(name, identifier)
+        self._description = description
+        self._planner = Planner(description)
+        self._misses = 0
+        self._pending = Pending()
+        self._on_host = self.statistics().kind == "host"
+
+    # ---- frames
+
+    def send(
+        self,
+        data: Any,
+        stream: Any = None,
+        *,
+        timeout: float | None = 0,
+        pts: int | None = None,
+        duration: int | None = None,
+        time_base: Any = None,
+        user: Any = None,
+    ) -> bool:
+        """Publishes a frame with one copy of `data`.
+
+        data: an array (NumPy, torch, CuPy, JAX, anything with the buffer protocol, `__dlpack__`,
+        `__cuda_array_interface__` or `__array_interface__`), a DLPack capsule, or a dict of arrays by plane
+        name. A new shape or type changes the channel on the fly; a channel that was
+        opened with a picture format takes pictures of that format only, of any size.
+        stream: after what `data` is complete; None = the array's own ordering.
+        timeout: seconds to wait for a free slot; 0 = none, None = no limit.
+        pts, duration: when to show it, in units of time_base (seconds, a Fraction).
+        user: bytes (or any buffer) that travel with the frame, at most user_size of `open_exporter`.
+
+        Returns True; False when nothing was free in time (counted in statistics().dropped).
+        Errors: TypeError, ValueError, BufferError (data that can't be sent), ClosedError, NoSpaceError.
+        """
+        after = None if stream is None else _streams.resolve(stream)
+        plan = self._planner.plan(data, after)
+        own_data = None if user is None else bytes(memoryview(user))
+        description = _description.stamped(plan.description, pts, duration, time_base, own_data)
+        limit = _wait.nanoseconds(timeout)
+        self._pending.sweep()
+        try:
+            if plan.device:
+                self._send_device(plan.device, description, own_data, limit)
+            elif plan.dense is not None:
+                self._send_dense(plan.dense, description, own_data, after or _streams.COMPLETE, limit)
+            else:
+                self._send_parts(plan, description, own_data, limit)
+        except BusyError:
+            return False
+        return True
+
+    def _send_dense(
+        self,
+        data: Any,
+        description: _abi.Description,
+        user: bytes | None,
+        after: _streams.Stream,
+        limit: int,
+    ) -> None:
+        def call(ns: int) -> None:
+            low.exporter_send_buffer(self._id, description, data, user, after.kind, after.handle, ns)
+
+        self._retry(call, limit)
+
+    def _send_device(
+        self, parts: tuple[DeviceSource, ...], description: _abi.Description, user: bytes | None, limit: int
+    ) -> None:
+        if self._on_host:
+            raise BufferError(
+                f"channel {self.name!r} is in memory of the CPU and this array is on a GPU: send a copy on "
+                'the CPU, or open the channel with kind="vmm"'
+            )
+        after = parts[0].stream or _streams.LEGACY
+        sources = (_abi.Source * len(parts))()
+        for place, part in zip(sources, parts):
+            place.data = part.address
+            if part.strides:
+                place.strides[: len(part.strides)] = part.strides
+
+        def call(ns: int) -> None:
+            low.exporter_send_planes(self._id, description, sources, user, after.kind, after.handle, ns)
+
+        def call_dense(ns: int) -> None:
+            low.exporter_send(self._id, description, parts[0].address, user, after.kind, after.handle, ns)
+
+        self._retry(call if len(parts) > 1 or parts[0].strides else call_dense, limit)
+        for part in parts:
+            if part.owner is not None and after != _streams.COMPLETE:
+                self._pending.keep(part.owner, after, part.device)
+
+    def _send_parts(self, plan: Plan, description: _abi.Description, user: bytes | None, limit: int) -> None:
+        """Arrays that do not lie as the frame will."""
+        if not self._on_host:
+            self._send_dense(plan.gathered(), description, user, _streams.COMPLETE, limit)
+            return
+        with LentSlot(
+            self._id, description, None, lambda slot: self._begin(description, limit, slot)
+        ) as slot:
+            kept = slot._keep()  # another thread may close meanwhile
+            plan.copy_to(slot.address)
+            del kept
+            if user:
+                slot.user[:] = user
+
+    def _begin(self, description: _abi.Description, limit: int, slot: _abi.Slot) -> None:
+        self._retry(lambda ns: low.exporter_begin(self._id, description, ns, slot), limit)
+
+    def _retry(self, call: Any, limit: int) -> None:
+        """A long wait is cut into slices; the library counts each that fails as a drop, we want one."""
+        tries = 0
+
+        def counted(ns: int) -> None:
+            nonlocal tries
+            tries += 1
+            call(ns)
+
+        try:
+            _wait.wait(counted, limit, again=BusyError)
+        finally:
+            self._misses += max(tries - 1, 0)
+
+    def frame(
+        self,
+        *,
+        shape: Any = None,
+        dtype: Any = None,
+        format: str | None = None,
+        planes: dict[str, Any] | None = None,
+        stream: Any = None,
+        timeout: float | None = 0,
+        pts: int | None = None,
+        duration: int | None = None,
+        time_base: Any = None,
+        user_size: int = 0,
+    ) -> LentSlot:
+        """Lends the next slot, to be written in place with no copy:
+
+            with exporter.frame() as slot:
+                slot.numpy()[:] = 7
+
+        shape, dtype, format, planes: as in `open_exporter`; none of them = as there.
+        stream: after what the pixels will be complete; None = when the block ends.
+        timeout, pts, duration, time_base: as in `send`. user_size: bytes of `slot.user`.
+
+        Errors, at the begin of the with-block: BusyError (every slot is held; counted as dropped),
+        ClosedError, NoSpaceError, ValueError.
+        """
+        description = self._description
+        if shape is not None or format is not None or planes is not None:
+            description = _description.make(shape, dtype, format, planes)
+        user = bytes(user_size) if user_size else None
+        description = _description.stamped(description, pts, duration, time_base, user)
+        limit = _wait.nanoseconds(timeout)
+        return LentSlot(self._id, description, stream, lambda slot: self._begin(description, limit, slot))
+
+    # ---- consumers
+
+    def wait_consumers(self, count: int = 1, timeout: float | None = None) -> None:
+        """Waits until so many consumers are connected. Errors: TimedOutError, ClosedError."""
+        number = index(count)
+        if not 0 <= number < 2**32:
+            raise ValueError(f"count={count}: a channel has 0 to 64 consumers")
+        _wait.wait(lambda ns: low.exporter_wait_consumers(self._id, number, ns), _wait.nanoseconds(timeout))
+
+    def wait_taken(self, timeout: float | None = None) -> None:
+        """Waits until consumers that want every frame, and groups, have taken all that was published:
+        before a close that must lose nothing. Errors: TimedOutError, ClosedError."""
+        _wait.wait(lambda ns: low.exporter_wait_taken(self._id, ns), _wait.nanoseconds(timeout))
+
+    # ---- the rest
+
+    def statistics(self) -> ExporterStatistics:
+        """Counters since it was opened."""
+        counters = exporter_statistics(self._id)
+        return counters._replace(dropped=counters.dropped - self._misses)
+
+    def close(self) -> None:
+        """Ends the channel. Frames that consumers hold stay whole until they let go; nobody is waited
+        for. A second close does nothing."""
+        super().close()
+
+    def _close(self, identifier: int) -> None:
+        low.exporter_close(identifier)
+
+
+def open_exporter(
+    name: str,
+    *,
+    shape: Any = None,
+    dtype: Any = None,
+    format: str | None = None,
+    planes: dict[str, Any] | None = None,
+    kind: str = "auto",
+    slots: int = 0,
+    max_slots: int = 0,
+    user_size: int = 0,
+    device: int | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    hold_limit: float | None = 0,
+    zombie_limit: int = 0,
+    read_only: bool = False,
+    allowed_users: Iterable[int] = (),
+) -> ChannelExporter:
+    """Opens a channel and becomes its producer.
+
+    name: 1 to 200 bytes of UTF-8.
+    shape, dtype: what a usual frame looks like: one tensor (dtype by name or as an object of NumPy or
+    torch, "uint8" when left out). Larger and other frames may come later.
+    format: instead of dtype, a picture format ("RGBA8", "NV12", ...) with shape=(height, width).
+    planes: instead of both, {name: (shape, dtype)}: up to 16 tensors.
+    kind: "auto" (a GPU where there is one, else host; statistics().reason says why), "host", "vmm",
+    "ipc".
+    slots, max_slots: frames in the ring to begin with, and at most; 0 = 4 and 16.
+    user_size: bytes of user data that may travel with each frame.
+    device: GPU, as this process counts; None = the first.
+    directory: folder of the channel's socket; None = the usual one.
+    hold_limit: seconds that a consumer may sit on frames while no slot is free, before they are taken
+    back; 0 = 2 s, None = never.
+    zombie_limit: bytes of taken-back memory that may wait for its holder; 0 = as much as one ring.
+    read_only: nobody maps this channel's GPU memory writable.
+    allowed_users: uids that may connect, beside this user.
+
+    Errors: NameInUseError (says by which program), ValueError, NoSpaceError, RefusedError,
+    UnsupportedError and GpuError (GPU kinds), ForkedError.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r}; it is one of {', '.join(KINDS)}")
+    description = _description.make(shape, dtype, format, planes)
+    users = list(allowed_users)
+    if len(users) > 16:
+        raise ValueError(f"{len(users)} allowed users; there may be 16")
+    if not all(0 <= user < 2**32 for user in users):
+        raise ValueError(f"allowed_users={users}; a uid has 32 bits")
+    spec = _abi.ExporterSpec(
+        name=_abi.encode(name),
+        description=addressof(description),
+        plane_count=description.plane_count,
+        user_size=user_size,
+        slots=slots,
+        max_slots=max_slots,
+        kind=KINDS[kind],
+        device=_device(device),
+        directory=_abi.encode(None if directory is None else os.fspath(directory)),
+        hold_limit=_wait.nanoseconds(hold_limit),
+        zombie_limit=zombie_limit,
+        refuse_writers=read_only,
+        allowed_user_count=len(users),
+    )
+    spec.allowed_users[: len(users)] = users
+    spec.size = _abi.size(spec)
+    return ChannelExporter(name, low.exporter_open(spec), description)

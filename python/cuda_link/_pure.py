@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: MIT
+"""The same functions as `_core`, through ctypes. ctypes gives up the GIL around every call."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, cast
+
+from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Slot, Stream, encode
+from ._buffer import borrowed
+from ._errors import BusyError, ChannelNotFoundError, TimedOutError
+from ._library import library
+from ._pure_array import Array, array_of, array_take
+from ._pure_capsule import sweep
+from ._pure_lease import Lease, view
+from ._pure_lease import check as _check
+from ._pure_slot import slot_export, slot_view
+from ._pure_table import table_offer, table_take
+
+__all__ = [
+    "Array",
+    "Lease",
+    "array_of",
+    "array_take",
+    "slot_export",
+    "slot_view",
+    "table_offer",
+    "table_take",
+    "view",
+]
+
+_BUSY = -4
+
+
+def _text(text: str) -> bytes:
+    encoded = encode(text)
+    if encoded is None:
+        raise TypeError("a str is needed, not None")
+    return encoded
+
+
+def _stream(kind: int, handle: int) -> Stream:
+    return Stream(kind, 0, handle)
+
+
+def version() -> int:
+    return cast(int, library.cudalink_version())
+
+
+def now() -> int:
+    return cast(int, library.cudalink_now())
+
+
+# ---- exporter
+
+
+def exporter_open(spec: Any) -> int:
+    exporter = c_uint32()
+    _check(library.cudalink_exporter_open(byref(exporter), addressof(spec)))
+    return exporter.value
+
+
+def exporter_begin(exporter: int, description: Description, timeout: int, slot: Slot) -> None:
+    _check(library.cudalink_exporter_begin(exporter, addressof(description), timeout, addressof(slot)))
+
+
+def exporter_publish(exporter: int, slot: Slot, kind: int, handle: int) -> None:
+    _check(library.cudalink_exporter_publish(exporter, addressof(slot), _stream(kind, handle)))
+
+
+def exporter_publish_invalid(exporter: int, slot: Slot, text: str) -> None:
+    _check(library.cudalink_exporter_publish_invalid(exporter, addressof(slot), _text(text)))
+
+
+def exporter_abandon(exporter: int, slot: Slot, kind: int, handle: int) -> None:
+    _check(library.cudalink_exporter_abandon(exporter, addressof(slot), _stream(kind, handle)))
+
+
+def exporter_send(
+    exporter: int,
+    description: Description,
+    data: int,
+    user: bytes | None,
+    kind: int,
+    handle: int,
+    timeout: int,
+) -> None:
+    if user is not None and len(user) < description.user_size:
+        raise ValueError("send: a buffer is too small")
+    address = None if user is None else ctypes.cast(ctypes.c_char_p(user), c_void_p)
+    stream = _stream(kind, handle)
+    _check(library.cudalink_exporter_send(exporter, addressof(description), data, address, stream, timeout))
+
+
+def exporter_send_buffer(
+    exporter: int,
+    description: Description,
+    data: Any,
+    user: bytes | None,
+    kind: int,
+    handle: int,
+    timeout: int,
+) -> None:
+    with borrowed(data) as address:
+        exporter_send(exporter, description, address, user, kind, handle, timeout)
+
+
+def exporter_send_planes(
+    exporter: int,
+    description: Description,
+    sources: Any,
+    user: bytes | None,
+    kind: int,
+    handle: int,
+    timeout: int,
+) -> None:
+    if len(sources) < description.plane_count or (user is not None and len(user) < description.user_size):
+        raise ValueError("send: a buffer is too small")
+    address = None if user is None else ctypes.cast(ctypes.c_char_p(user), c_void_p)
+    send = library.cudalink_exporter_send_planes
+    stream = _stream(kind, handle)
+    _check(send(exporter, addressof(description), addressof(sources), address, stream, timeout))
+
+
+def exporter_wait_consumers(exporter: int, count: int, timeout: int) -> None:
+    _check(library.cudalink_exporter_wait_consumers(exporter, count, timeout))
+
+
+def exporter_wait_taken(exporter: int, timeout: int) -> None:
+    _check(library.cudalink_exporter_wait_taken(exporter, timeout))
+
+
+def exporter_statistics(exporter: int, statistics: Any) -> None:
+    _check(library.cudalink_exporter_get_statistics(exporter, addressof(statistics)))
+
+
+def exporter_close(exporter: int) -> None:
+    _check(library.cudalink_exporter_close(exporter))
+
+
+# ---- importer
+
+
+def importer_open(spec: Any) -> int:
+    importer = c_uint32()
+    _check(library.cudalink_importer_open(byref(importer), addressof(spec)))
+    return importer.value
+
+
+def _take(
+    function: Any, importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+) -> Lease:
+    sweep()
+    taken = lease._empty(held)
+    _check(function(importer, _stream(kind, handle), timeout, byref(taken._frame)))
+    return taken._begin()
+
+
+def importer_acquire(
+    importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+) -> Lease:
+    return _take(library.cudalink_importer_acquire, importer, kind, handle, timeout, held, lease)
+
+
+def importer_try(importer: int, hold: int, held: set[int], lease: type[Lease]) -> Lease | None:
+    if len(held) >= hold:
+        return None
+    try:
+        return importer_acquire(importer, STREAM_COMPLETE, 0, 0, held, lease)
+    except (TimedOutError, BusyError, ChannelNotFoundError):
+        return None
+
+
+def importer_wait_next(
+    importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+) -> Lease:
+    return _take(library.cudalink_importer_wait_next, importer, kind, handle, timeout, held, lease)
+
+
+def importer_descriptor(importer: int) -> int:
+    descriptor = c_int(-1)
+    _check(library.cudalink_importer_descriptor(importer, byref(descriptor)))
+    return descriptor.value
+
+
+def importer_arm(importer: int) -> bool:
+    status = library.cudalink_importer_arm(importer)
+    if status != _BUSY:
+        _check(status)
+    return bool(status == 0)
+
+
+def importer_statistics(importer: int, statistics: Any) -> None:
+    sweep()
+    _check(library.cudalink_importer_get_statistics(importer, addressof(statistics)))
+
+
+def importer_close(importer: int) -> None:
+    _check(library.cudalink_importer_close(importer))
+
+
+# ---- formats and descriptions
+
+
+def describe_picture(description: Description, format: int, width: int, height: int, alignment: int) -> None:
+    _check(library.cudalink_describe_picture(addressof(description), format, width, height, alignment))
+
+
+def describe_tensor(
+    description: Description, name: str | None, code: int, bits: int, lanes: int, shape: tuple[int, ...]
+) -> None:
+    if any(extent >= 2**63 for extent in shape):
+        raise OverflowError(f"shape {shape}: an extent has 63 bits")
+    extents = (c_int64 * max(1, len(shape)))(*shape)
+    encoded = encode(name)
+    dtype = Dtype(code, bits, lanes)
+    _check(library.cudalink_describe_tensor(addressof(description), encoded, dtype, len(shape), extents))
+
+
+def _count(function: Any, description: Description) -> int:
+    count = c_uint64()
+    _check(function(addressof(description), byref(count)))
+    return count.value
+
+
+def description_bytes(description: Description) -> int:
+    return _count(library.cudalink_description_bytes, description)
+
+
+def packed_bytes(description: Description) -> int:
+    return _count(library.cudalink_packed_bytes, description)
+
+
+def format_name(format: int) -> str | None:
+    name = library.cudalink_format_name(format)
+    return None if name is None else name.decode()
+
+
+def format_from_name(name: str) -> int:
+    return cast(int, library.cudalink_format_from_name(_text(name)))
+
+
+def format_next(format: int) -> int:
+    return cast(int, library.cudalink_format_next(format))
+
+
+def copy_dense(address: int, source: Any) -> None:
+    whole = memoryview(source)
+    dense = whole if whole.c_contiguous else whole.tobytes()
+    with borrowed(dense) as start:
+        ctypes.memmove(address, start, whole.nbytes)
+
+
+# ---- channels
+
+
+def channels_list(directory: str | None, timeout: int) -> bytes:
+    infos, count = c_void_p(), c_size_t()
+    path = encode(directory)
+    _check(library.cudalink_channels_list(path, timeout, byref(infos), byref(count)))
+    try:
+        size = count.value * ctypes.sizeof(ChannelInfo)
+        return ctypes.string_at(infos.value, size) if infos.value else b""
+    finally:
+        library.cudalink_channels_free(infos)
+
+
+def channels_clean(directory: str | None) -> int:
+    removed = c_size_t()
+    path = encode(directory)
+    _check(library.cudalink_channels_clean(path, byref(removed)))
+    return removed.value

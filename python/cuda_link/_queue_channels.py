@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""Where the arrays of a queue's items are: channels with one item each.
+
+A channel keeps its newest frame until the next one is published, for consumers that come later, too. So a
+putting process has as many channels as it ever had items queued at the same time, and uses each again once
+its item was taken.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from typing import Any
+
+from ._errors import BusyError
+from ._exporter import ChannelExporter, open_exporter
+from ._frame import Frame
+from ._importer import ChannelImporter, open_importer
+
+_SLOTS = 3  # the item, the one before it whose last reader may still be there, the next
+_PATIENCE = 2.0  # seconds for a slot of a channel that nobody should use
+_REMEMBERED = 256  # channels that a getter stays connected to
+
+
+def channel_name(queue: int, member: int, number: int) -> str:
+    """Of a putter's channel."""
+    return f"queue-{queue:016x}-{member}-{number}"
+
+
+class Cell:
+    """A channel, on its putter's side."""
+
+    def __init__(self, number: int, place: str, exporter: ChannelExporter) -> None:
+        self.number = number
+        self.place = place
+        """"host", or "gpu" with the device's number."""
+        self._exporter = exporter
+
+    def put(self, arrays: Any) -> int:
+        """Publishes arrays. Returns what a table has to say of it: number + 1."""
+        if not self._exporter.send(arrays, timeout=_PATIENCE):
+            raise BusyError(f"channel {self._exporter.name!r}: its readers do not let go of earlier items")
+        return self.number + 1
+
+    def close(self) -> None:
+        """Ends the channel."""
+        self._exporter.close()
+
+
+class Cells:
+    """The channels of one putting process."""
+
+    def __init__(self, queue: int, member: int) -> None:
+        self._queue, self._member = queue, member
+        self._mutex = threading.Lock()
+        self._free: list[Cell] = []
+        self._count = 0
+
+    def take(self, place: str, device: int, nbytes: int) -> Cell:
+        """One that is free, or a new one for arrays of that size."""
+        with self._mutex:
+            for i in reversed(range(len(self._free))):
+                if self._free[i].place == place:
+                    return self._free.pop(i)
+            number = self._count
+            self._count += 1
+        exporter = open_exporter(
+            channel_name(self._queue, self._member, number),
+            shape=(max(nbytes, 1),),
+            kind="host" if place == "host" else "auto",
+            device=None if place == "host" else device,
+            slots=_SLOTS,
+            max_slots=_SLOTS,
+            hold_limit=None,
+        )
+        return Cell(number, place, exporter)
+
+    def give_back(self, cell: Cell) -> None:
+        """Its item was taken."""
+        with self._mutex:
+            self._free.append(cell)
+
+    def close(self) -> None:
+        """Closes those that are free."""
+        with self._mutex:
+            free, self._free = self._free, []
+        for cell in free:
+            cell.close()
+
+
+class Readers:
+    """A getting process's connections to putters' channels."""
+
+    def __init__(self, queue: int) -> None:
+        self._queue = queue
+        self._mutex = threading.Lock()
+        self._known: OrderedDict[str, ChannelImporter] = OrderedDict()
+
+    def frame(self, member: int, place: int, seconds: float) -> Frame:
+        """The frame of an item: the newest of its channel, which this connection did not have yet. Errors:
+        TimedOutError; PeerLostError, EndedError, ChannelNotFoundError (it went with its putter)."""
+        name = channel_name(self._queue, member, place - 1)
+        until = time.monotonic() + seconds
+        with self._mutex:
+            importer = self._known.pop(name, None)
+        if importer is None:
+            importer = open_importer(name, hold=2, once=True, timeout=seconds)
+        try:
+            frame = importer.acquire(max(until - time.monotonic(), 0))
+        except BaseException:
+            importer.close()
+            raise
+        self._keep(name, importer)
+        return frame
+
+    def _keep(self, name: str, importer: ChannelImporter) -> None:
+        with self._mutex:
+            self._known[name] = importer
+            old = self._known.popitem(last=False)[1] if len(self._known) > _REMEMBERED else None
+        if old is not None:
+            old.close()
+
+    def forget(self, member: int, place: int) -> None:
+        """Its frame has to be taken once more: a new connection gets the newest one again."""
+        name = channel_name(self._queue, member, place - 1)
+        with self._mutex:
+            importer = self._known.pop(name, None)
+        if importer is not None:
+            importer.close()
+
+    def close(self) -> None:
+        """Leaves all."""
+        with self._mutex:
+            known, self._known = self._known, OrderedDict()
+        for importer in known.values():
+            importer.close()

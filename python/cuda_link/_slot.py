@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""A slot of an exporter's ring, lent to be filled."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Callable
+
+from . import _abi, _description, _streams
+from ._backend import low
+from ._content import Content
+from ._description import Layout
+from ._errors import CudaLinkError
+from ._tensor import SlotTensor
+
+
+class LentSlot(Content):
+    """The next frame, to be written in place. Made by `Exporter.frame`, used in a with-block.
+
+    The end of the block publishes it; an exception in the block, or `abandon`, gives it back
+    unpublished. After that others read this memory: do not write to arrays of it. (They stay valid: it is
+    mapped as long as one of them lives, also beyond the end of the exporter.)
+    """
+
+    __slots__ = ("_begin", "_description", "_exporter", "_layout", "_open", "_slot", "stream")
+
+    def __init__(
+        self, exporter: int, description: _abi.Description, stream: Any, begin: Callable[[_abi.Slot], None]
+    ) -> None:
+        self._exporter = exporter
+        self._description = description
+        self._begin = begin
+        self._slot = _abi.Slot()
+        self._layout: Layout | None = None
+        self._open = False
+        self.stream = stream
+        """After what its pixels are complete; None = when the block ends."""
+
+    @property
+    def layout(self) -> Layout:
+        if self._layout is None:
+            self._layout = _description.layout(bytes(self._description))
+        return self._layout
+
+    @property
+    def sequence(self) -> int:
+        """The number that the frame will have."""
+        return int(self._slot.sequence)
+
+    @property
+    def address(self) -> int:
+        """Where it is: an address of the CPU on kind host, of the GPU else."""
+        return int(self._slot.data or 0)
+
+    def _memory(self, index: int) -> tuple[Any, int]:
+        self._check()
+        if self._slot.device:
+            raise BufferError("this slot is in GPU memory: write it with torch.from_dlpack(slot) or its like")
+        size = low.description_bytes(self._description)
+        return self._view(self._slot.data, size), self.planes[index].offset
+
+    def _keep(self) -> Any:
+        """What keeps the memory mapped, whatever other threads do with the exporter."""
+        return self._view(self._slot.data, self._slot.bytes)
+
+    def _view(self, address: int | None, size: int) -> Any:
+        return low.slot_view(self._exporter, self._slot, address or 0, size)
+
+    def tensor(self, plane: int | str = 0) -> SlotTensor:
+        """One plane as an object with `__dlpack__`, to be written in place."""
+        return SlotTensor(self, self._index(plane))
+
+    @property
+    def user(self) -> memoryview:
+        """The frame's user data, to be written; as long as was said with user_size."""
+        self._check()
+        return memoryview(self._view(self._slot.user, self._description.user_size))
+
+    def _check(self) -> None:
+        if not self._open:
+            raise ValueError("this slot is not lent now: use it inside of `with exporter.frame() as slot:`")
+
+    def __enter__(self) -> LentSlot:
+        if self._slot.data:
+            raise ValueError("a lent slot can be used in one with-block; call exporter.frame() again")
+        self._begin(self._slot)
+        self._open = True
+        return self
+
+    def publish(self, *, stream: Any = None) -> None:
+        """Publishes now, after the work queued on `stream` so far; the end of the block does it too."""
+        self._check()
+        named = self.stream if stream is None else stream
+        kind, handle = _streams.COMPLETE if named is None else _streams.resolve(named)
+        low.exporter_publish(self._exporter, self._slot, kind, handle)
+        self._open = False
+
+    def publish_invalid(self, text: str) -> None:
+        """Publishes it as invalid: consumers get it in its place, with this text (95 bytes)."""
+        self._check()
+        low.exporter_publish_invalid(self._exporter, self._slot, text)
+        self._open = False
+
+    def abandon(self) -> None:
+        """Gives it back unpublished."""
+        self._check()
+        self._open = False
+        low.exporter_abandon(self._exporter, self._slot, _abi.STREAM_COMPLETE, 0)
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if not self._open:
+            return
+        if kind is None:
+            try:
+                self.publish()
+                return
+            except BaseException:
+                self._give_up()
+                raise
+        self._give_up()
+
+    def _give_up(self) -> None:
+        """abandon, while an exception is on its way, which that of a closed exporter must not hide."""
+        self._open = False
+        with suppress(CudaLinkError):
+            low.exporter_abandon(self._exporter, self._slot, _abi.STREAM_COMPLETE, 0)
+
+    def __del__(self) -> None:
+        if getattr(self, "_open", False):  # entered by hand, and forgotten: no other frame could be begun
+            self._give_up()
+
+    def __repr__(self) -> str:
+        return f"<LentSlot for frame {self.sequence}: {self._summary()}>"

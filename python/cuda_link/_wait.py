@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: MIT
+"""Time-outs in seconds, and waits that Ctrl-C can end.
+
+A wait inside the C library does not see Python's signals, so long ones are cut into slices.
+"""
+
+from __future__ import annotations
+
+from time import monotonic_ns
+from typing import Callable, TypeVar
+
+from ._abi import FOREVER
+from ._errors import TimedOutError
+
+Result = TypeVar("Result")
+_SLICE = 200_000_000  # ns; how long Ctrl-C may take
+
+
+def nanoseconds(timeout: float | None) -> int:
+    """None = no limit; else seconds, 0 or more."""
+    if timeout is None:
+        return FOREVER
+    if not timeout >= 0:
+        raise ValueError(f"a time-out of {timeout} s; it is 0 or more, or None for no limit")
+    return int(timeout * 1e9) if timeout < FOREVER / 1e9 else FOREVER
+
+
+def wait(call: Callable[[int], Result], timeout: int, again: type[Exception] = TimedOutError) -> Result:
+    """call(ns) until it does not say `again`, or the time is over."""
+    if timeout <= _SLICE:
+        return call(timeout)
+    end = None if timeout == FOREVER else monotonic_ns() + timeout
+    while True:
+        left = _SLICE if end is None else min(_SLICE, end - monotonic_ns())
+        try:
+            return call(max(left, 0))
+        except again:
+            if left < _SLICE:
+                raise

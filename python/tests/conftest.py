@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: MIT
+"""What all tests share: a folder for channels of their own, names, random order with a printed seed."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SEED = int(os.environ.get("CUDALINK_TEST_SEED") or random.SystemRandom().randrange(1_000_000))
+LIMIT = 60  # seconds; only a hang comes near
+TORCH_LIMIT = 600  # of a program that imports torch, or compiles with it, on a busy machine
+
+
+ORDER = f"order: CUDALINK_TEST_SEED={SEED} repeats it"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """At the end, because -q leaves out the header."""
+    package = sys.modules.get("cuda_link")
+    terminalreporter.write_line(f"{ORDER}; {package.backend if package else 'cuda_link was not imported'}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    random.Random(SEED).shuffle(items)
+
+
+@pytest.fixture(autouse=True)
+def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Channels of this test only; nothing of them is left at its end. TMPDIR too, since lists look in all
+    the usual folders, where other programs of this machine may have channels."""
+    directory = tmp_path_factory.mktemp("run")
+    directory.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDALINK_RUNTIME_DIR", str(directory))
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.delenv("XDG_RUNTIME_DIR", raising=False)
+        yield directory
+
+
+def run_python(
+    code: str, *arguments: str, timeout: float = LIMIT, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """A program in a Python of its own, with the same back end; its warnings are errors."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        **options,  # type: ignore[call-overload]
+    )
+
+
+def start_python(code: str, *arguments: str) -> subprocess.Popen[str]:
+    """The same, left running with pipes."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

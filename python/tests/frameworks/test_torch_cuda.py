@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""cuda_link.torch on a real GPU: scripts/gpu-run."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import cuda_link
+import pytest
+
+torch = pytest.importorskip("torch")
+ct = pytest.importorskip("cuda_link.torch")
+
+pytestmark = [
+    pytest.mark.requires_cuda,
+    pytest.mark.skipif(os.environ.get("CUDALINK_PYTHON_GPU") != "real", reason="needs a GPU"),
+]
+operators = pytest.mark.skipif(not ct.OPERATORS, reason="operators need torch 2.10")
+
+SPIN = 20_000_000  # clock cycles, about 10 ms
+
+
+@pytest.fixture
+def exporter():
+    with cuda_link.open_exporter("torch", shape=(256, 256), dtype="float32", kind="vmm", slots=8) as opened:
+        yield ct.attach(opened)
+
+
+@pytest.fixture
+def importer(exporter):
+    with cuda_link.open_importer("torch", timeout=10, hold=8, policy="in_order") as opened:
+        yield ct.attach(opened)
+
+
+def numbers(add=0.0):
+    return torch.arange(65536.0, device="cuda").reshape(256, 256) + add
+
+
+def late(value):
+    """A tensor whose numbers come after a long kernel on the current stream."""
+    tensor = torch.zeros(256, 256, device="cuda")
+    torch.cuda._sleep(SPIN)
+    return tensor.fill_(value)
+
+
+def test_the_same_memory_both_ways(exporter, importer):
+    for tensor in (
+        numbers(),
+        numbers().T,
+        numbers()[3:, ::2],
+        numbers() > 5,
+        torch.zeros(0, 3, device="cuda"),
+    ):
+        back = ct.to_torch(ct.from_torch(tensor))
+        assert back.data_ptr() == tensor.data_ptr() and back.stride() == tensor.stride()
+        assert back.device == tensor.device and torch.equal(back, tensor)
+        exporter.send(tensor)
+        frame = importer.acquire(10)
+        assert torch.equal(ct.to_torch(frame), tensor) and torch.equal(torch.from_dlpack(frame), tensor)
+    copied = ct.to_torch(ct.from_torch(numbers(), copy=True))
+    assert torch.equal(copied, numbers())
+
+
+def test_side_streams_on_both_ends(exporter, importer):
+    made, used = torch.cuda.Stream(), torch.cuda.Stream()
+    for n in range(50):
+        with torch.cuda.stream(made):
+            source = late(n)
+            exporter.send(source)
+            source.fill_(-1)  # behind the copy
+            del source
+        frame = importer.acquire(10)
+        with torch.cuda.stream(used):
+            seen = torch.from_dlpack(frame)
+            result = seen.sum()
+        del seen
+        frame.release()
+        assert result.item() == 65536 * n
+
+
+def test_a_tensor_outlives_everything(exporter, importer):
+    exporter.send(numbers(3))
+    kept = torch.from_dlpack(importer.acquire(10))
+    for n in range(1000):
+        exporter.send(numbers(n), timeout=10)
+        importer.acquire(10).release()
+    exporter.send(torch.zeros(2000, 2000, device="cuda"), timeout=10)
+    importer.acquire(10).release()
+    exporter.close()
+    importer.close()
+    gc.collect()
+    assert torch.equal(kept, numbers(3))
+
+
+def test_around_a_graph(exporter, importer):
+    static, out = numbers(), numbers()
+    torch.mul(static, 2, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.mul(static, 2, out=out)
+    for n in range(10):
+        exporter.send(numbers(n))
+        with importer.acquire(10) as frame:
+            static.copy_(torch.from_dlpack(frame))
+        graph.replay()
+        exporter.send(out)
+        assert torch.equal(ct.receive("torch", (256, 256), torch.float32, "cuda"), numbers(n) * 2)
+
+
+def test_linear():
+    x, weight, bias = numbers() / 65536, torch.randn(7, 256, device="cuda"), torch.randn(7, device="cuda")
+    torch.testing.assert_close(ct.linear(x, weight, bias), torch.nn.functional.linear(x, weight, bias))
+
+
+@operators
+def test_opcheck(exporter, importer):
+    x, weight = numbers() / 65536, torch.randn(7, 256, device="cuda")
+    torch.library.opcheck(torch.ops.cuda_link.linear.default, (x, weight))
+    torch.library.opcheck(torch.ops.cuda_link.send.default, (x, "torch", 10.0))
+
+
+@operators
+@pytest.mark.filterwarnings("ignore")  # of the compiler
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_compiled(exporter, importer, mode):
+    weight = torch.eye(256, device="cuda")
+
+    @torch.compile(fullgraph=True, mode=mode)
+    def step(x):
+        ct.send(x + 1, "torch")
+        first = ct.receive("torch", (256, 256), torch.float32, "cuda")
+        ct.send(x * 2, "torch")
+        second = ct.receive("torch", (256, 256), torch.float32, "cuda")
+        return ct.linear(first + second, weight)
+
+    for n in range(6):
+        x = numbers(n) / 65536
+        torch.testing.assert_close(step(x), x * 3 + 1)
+    assert exporter.statistics().published == 12

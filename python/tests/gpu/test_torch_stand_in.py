@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: MIT
+"""Tensors of torch in GPU memory, with a stand-in for torch: no torch runs on the fake driver. What torch
+itself does with them is in ../frameworks/test_torch_cuda.py."""
+
+from __future__ import annotations
+
+import sys
+import types
+
+import cuda_link
+import numpy as np
+import pytest
+from test_gpu import SHAPE, Blocked, picture, pytestmark, stream  # noqa: F401 (found by pytest)
+
+
+class Current:
+    """The two things of torch.cuda that are current, and who looked."""
+
+    def __init__(self, handle):
+        self.number, self.handle, self.entered = 0, handle, []
+
+    def current_stream(self, device):
+        return types.SimpleNamespace(cuda_stream=self.handle)
+
+    def current_device(self):
+        return self.number
+
+    def device(self, number):
+        current = self
+
+        class Guard:
+            def __enter__(self):
+                self.before, current.number = current.number, number
+                current.entered.append(number)
+
+            def __exit__(self, *exception):
+                current.number = self.before
+
+        return Guard()
+
+
+@pytest.fixture
+def torch(monkeypatch, stream):  # noqa: F811
+    class Tensor:
+        """Over a held frame, as torch.from_dlpack(frame) is."""
+
+        is_nested, layout, dtype = False, "strided", "uint8"
+        requires_grad = is_sparse = is_quantized = is_meta = False
+
+        def __init__(self, frame):
+            self.frame, self.asked = frame, []
+
+        def __dlpack_device__(self):
+            return self.frame.__dlpack_device__()
+
+        def __dlpack__(self, *, stream=-1, max_version=None):
+            if stand_in.cuda.number != self.__dlpack_device__()[1]:
+                raise BufferError("Can't export tensors on a different CUDA device index.")
+            self.asked.append(stream)
+            return self.frame.__dlpack__(stream=stream, max_version=max_version)
+
+    Tensor.__module__ = "torch"
+    stand_in = types.SimpleNamespace(Tensor=Tensor, cuda=Current(stream), strided="strided", bool="bool")
+    monkeypatch.setitem(sys.modules, "torch", stand_in)
+    return stand_in
+
+
+@pytest.fixture
+def channels():
+    with cuda_link.open_exporter("torch", shape=SHAPE, kind="vmm") as exporter:
+        with cuda_link.open_importer("torch", timeout=10, hold=4) as importer:
+            with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+                with cuda_link.open_importer("relay", timeout=10) as end:
+                    yield exporter, importer, relay, end
+
+
+def test_a_tensor_is_sent_behind_the_current_stream(torch, channels, stream):  # noqa: F811
+    exporter, importer, relay, end = channels
+    exporter.send(picture())
+    tensor = torch.Tensor(importer.acquire(10))
+    with Blocked(stream):
+        relay.send(tensor)
+        assert tensor.asked == [stream]
+        with pytest.raises(cuda_link.TimedOutError):
+            end.acquire(0)  # its pixels are not complete
+    with end.acquire(10) as frame:
+        np.testing.assert_array_equal(frame.numpy(), picture())
+    relay.send(tensor, stream=-1)
+    assert tensor.asked == [stream, -1]
+
+
+def test_the_default_stream_is_the_legacy_one(torch, channels):
+    exporter, importer, relay, _ = channels
+    torch.cuda.handle = 0
+    exporter.send(picture())
+    tensor = torch.Tensor(importer.acquire(10))
+    relay.send(tensor)
+    assert tensor.asked == [1]
+
+
+def test_a_tensor_of_a_gpu_that_is_not_current(torch, channels):
+    exporter, importer, relay, end = channels
+    torch.cuda.number = 1
+    exporter.send(picture())
+    relay.send(torch.Tensor(importer.acquire(10)))
+    assert torch.cuda.entered == [0] and torch.cuda.number == 1
+    with end.acquire(10) as frame:
+        np.testing.assert_array_equal(frame.numpy(), picture())

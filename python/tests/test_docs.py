@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""The Python of the documents runs. A block that begins with "```python skip: WHY" does not; one that begins
+with "```python needs: MODULE [gpu]" does where they are there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import cuda_link
+import pytest
+from conftest import run_python
+
+DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
+NAMES = ("python", "frameworks", "exchange", "migration")
+
+
+def blocks(name):
+    found = re.findall(r"^```python([^\n]*)\n(.*?)^```", (DOCUMENTS / f"{name}.md").read_text(), re.M | re.S)
+    return [pytest.param(words.strip(), code, id=f"{name}-{i}") for i, (words, code) in enumerate(found)]
+
+
+RUN = [block for name in NAMES for block in blocks(name) if not block.values[0].startswith("skip: ")]
+
+
+def has_gpu():
+    try:
+        cuda_link.open_exporter("probe", shape=(4,), kind="vmm").close()
+    except (cuda_link.UnsupportedError, cuda_link.GpuError):
+        return False
+    return True
+
+
+def test_there_are_blocks():
+    assert len(RUN) >= 15 and all(blocks(name) for name in NAMES)
+    assert all(re.fullmatch(r"|needs: \w+( gpu)?", block.values[0]) for block in RUN)
+
+
+@pytest.mark.parametrize("words, code", RUN)
+def test_block(words, code):
+    needs = words.split()[1:]
+    if needs and not find_spec(needs[0]):
+        pytest.skip(f"{needs[0]} is not installed")
+    if "gpu" in needs and not has_gpu():
+        pytest.skip("needs a GPU")
+    ended = run_python(code)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_every_public_thing_has_a_docstring():
+    for name in cuda_link.__all__:
+        thing = getattr(cuda_link, name)
+        assert thing.__doc__, name
+        if isinstance(thing, type) and thing.__module__.startswith("cuda_link"):
+            for attribute, value in vars(thing).items():
+                if not attribute.startswith("_") and callable(value):
+                    assert value.__doc__, f"{name}.{attribute}"
+
+
+def test_the_program():
+    command = [sys.executable, "-m", "cuda_link", "--version"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    without = dict(os.environ, PATH="")
+    if ended.returncode == 1 and "libpng" in ended.stderr:
+        pytest.skip("built without the program")
+    assert ended.returncode == 0 and cuda_link.__version__ in ended.stdout
+    assert subprocess.run(command, env=without, capture_output=True, timeout=60).returncode == 0
+
+
+def test_the_tests_that_reports_name_are_there():
+    """docs/exchange.md: "test_file/name", and "gpu/name" for those in gpu/."""
+    tests, text = Path(__file__).parent, (DOCUMENTS / "exchange.md").read_text()
+    known = {path.stem: path.read_text() for path in tests.glob("test_*.py")}
+    known["gpu"] = "".join(path.read_text() for path in (tests / "gpu").glob("test_*.py"))
+    named = re.findall(r"\b(test_[a-z_]+|gpu)/(\w+)", text)
+    assert len(named) >= 40
+    assert [f"{file}/{name}" for file, name in named if f"def test_{name}(" not in known[file]] == []

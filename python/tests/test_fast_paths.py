@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""What the C extension does without Python is what Python does: frames beside their tensors."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import weakref
+
+import cuda_link
+import numpy as np
+import pytest
+from capsules import look
+from cuda_link import _importer
+from cuda_link._backend import low
+
+
+@pytest.fixture
+def pair():
+    with cuda_link.open_exporter("fast", shape=(6, 8), kind="host") as exporter:
+        with cuda_link.open_importer("fast", timeout=10, hold=2) as importer:
+            yield exporter, importer
+
+
+@pytest.fixture
+def frame(pair):
+    exporter, importer = pair
+    exporter.send(np.arange(48, dtype=np.int16).reshape(6, 8))
+    return importer.acquire(10)
+
+
+SAID = {
+    "stream": [None, -1, 0, 1, 2, 77, -2, True, 1.0, "1", 2**70],
+    "max_version": [None, (0, 8), (1, 0), (1, 3), (2, 0), [1, 0]],
+    "dl_device": [None, (1, 0), (2, 0)],
+    "copy": [None, False, True],
+}
+
+
+def outcome(exported, options):
+    try:
+        return look(exported.__dlpack__(**options))
+    except Exception as error:
+        return type(error), str(error)
+
+
+def test_frames_answer_as_their_tensors_do(frame):
+    for names in itertools.chain.from_iterable(itertools.combinations(SAID, n) for n in range(len(SAID) + 1)):
+        for values in itertools.product(*(SAID[name] for name in names)):
+            options = dict(zip(names, values))
+            of_frame = outcome(frame, options)
+            of_tensor = outcome(frame.tensor(), options)
+            if options.get("copy") and len(of_frame) > 2:
+                of_frame, of_tensor = of_frame[1:], of_tensor[1:]  # each copy has an address of its own
+            assert of_frame == of_tensor, options
+
+
+def test_words_that_nobody_knows(frame):
+    for call in (lambda: frame.__dlpack__(None), lambda: frame.__dlpack__(streams=1)):
+        with pytest.raises(TypeError):
+            call()
+    made = "".join(["max_", "version"])  # not interned
+    assert look(frame.__dlpack__(**{made: (1, 0)})) == look(frame.__dlpack__(max_version=(1, 0)))
+
+
+def test_a_frame_can_be_referred_to_weakly(pair):
+    exporter, importer = pair
+    exporter.send(b"abcd")
+    frame, gone = importer.acquire(10), []
+    kept = weakref.ref(frame, gone.append)
+    assert kept() is frame
+    del frame
+    gc.collect()
+    assert kept() is None and gone == [kept] and importer.held == 0
+
+
+def test_a_frame_is_not_made_by_hand():
+    with pytest.raises(TypeError):
+        cuda_link.Frame()
+
+
+def test_what_it_was_can_be_read_after_release(pair):
+    exporter, importer = pair
+    for planes in (1, 3, 16):
+        sent = {f"p{i}": np.full((2, i + 1), i, np.uint8) for i in range(planes)}
+        exporter.send(sent, pts=5, user=b"")
+        frame = importer.acquire(10)
+        frame.release()
+        gc.collect()
+        assert [plane.shape for plane in frame.planes] == [(2, i + 1) for i in range(planes)]
+        assert (frame.pts, frame.kind, frame.writable, frame.invalid) == (5, "host", False, None)
+
+
+def test_trying_tells_nothing_that_acquire_would_tell(pair):
+    exporter, importer = pair
+    held = _importer.Held()
+
+    def attempt(hold=2):
+        return low.importer_try(importer._id, hold, held, cuda_link.Frame)
+
+    assert attempt() is None
+    exporter.send(b"abcd")
+    assert attempt(0) is None
+    frame = attempt()
+    assert frame.sequence == 1 and held == {1} and attempt(1) is None
+    del frame
+    exporter.close()
+    with pytest.raises(cuda_link.EndedError):
+        importer.acquire(10)
+    with pytest.raises(cuda_link.TimedOutError):
+        importer.acquire(0)
+    importer.close()
+    with pytest.raises(cuda_link.ClosedError):
+        attempt()
+
+
+def test_time_outs_are_looked_at_first(pair):
+    exporter, importer = pair
+    exporter.send(b"abcd")
+    for bad in (-1, float("nan")):
+        with pytest.raises(ValueError, match="time-out"):
+            importer.acquire(bad)
+    assert importer.acquire(0).sequence == 1

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: MIT
+"""What is wrong is an error of Python that says so, never another value, other bytes or a crash."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from fractions import Fraction
+
+import cuda_link
+import numpy as np
+import pytest
+
+BEYOND = 2**32  # what a field of 32 bits takes for 0
+NO_SUCH_VALUE = (ValueError, OverflowError)
+
+
+@pytest.fixture
+def exporter():
+    with cuda_link.open_exporter("misuse", shape=(4,), kind="host", user_size=16) as opened:
+        yield opened
+
+
+@pytest.fixture
+def importer(exporter):
+    with cuda_link.open_importer("misuse", timeout=10, hold=4) as opened:
+        yield opened
+
+
+# ---- copies of what can't be copied
+
+
+def things(exporter, importer):
+    """One of each kind, each of them with a part in memory that is counted or an end that is closed."""
+    exporter.send(b"abcd")
+    frame = importer.acquire(10)
+    slot = exporter.frame()
+    yield from (exporter, importer, frame, frame.tensor(), frame.copy(), frame.copy().tensor())
+    with slot:
+        yield from (slot, slot.tensor())
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nothing_is_copied_behind_its_back(exporter, importer, how):
+    for thing in things(exporter, importer):
+        with pytest.raises(TypeError, match="can't be pickled or copied"):
+            how(thing)
+    assert not exporter.closed and exporter.statistics().consumers == 1
+
+
+def test_a_queue_takes_none_of_them(exporter, importer):
+    queue = cuda_link.Queue(1)
+    for thing in things(exporter, importer):
+        with pytest.raises(TypeError, match="can't be pickled or copied"):
+            queue.put(thing, timeout=10)
+    assert queue.empty()
+
+
+def test_every_error_can_be_pickled():
+    for name in cuda_link.__all__:
+        kind = getattr(cuda_link, name)
+        if isinstance(kind, type) and issubclass(kind, cuda_link.CudaLinkError):
+            error = kind("why")
+            error.code = -3
+            again = pickle.loads(pickle.dumps(error))
+            assert (type(again), str(again), again.code) == (kind, "why", -3)
+
+
+@pytest.mark.parametrize("kind", [cuda_link.Array, cuda_link.Frame])
+def test_neither_frames_nor_arrays_are_made_by_hand(kind):
+    for arguments in ((), (0,), (set(),)):
+        with pytest.raises(TypeError):
+            kind(*arguments)
+
+
+# ---- numbers that do not fit
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"slots": BEYOND + 4},
+        {"slots": -1},
+        {"max_slots": BEYOND + 5},
+        {"user_size": BEYOND + 1},
+        {"user_size": -1},
+        {"device": BEYOND},
+        {"device": 2**31 - 1},
+        {"zombie_limit": 2**64},
+        {"zombie_limit": -1},
+        {"allowed_users": [BEYOND]},  # not root
+        {"allowed_users": [-1]},
+        {"shape": (2**64 + 4,)},
+        {"shape": (BEYOND + 480, 640), "format": "RGBA8"},
+        {"shape": (480, 2**64 + 640), "format": "RGBA8"},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_channel_has(words):
+    with pytest.raises(NO_SUCH_VALUE):
+        cuda_link.open_exporter("misuse", **{"shape": (4,), "kind": "host", **words})
+
+
+def test_a_device_that_no_machine_has():
+    with pytest.raises(NO_SUCH_VALUE):
+        cuda_link.open_importer("misuse", device=BEYOND)
+
+
+@pytest.mark.parametrize("count", [-1, BEYOND, BEYOND + 1])
+def test_a_number_of_consumers_that_can_not_be(exporter, importer, count):
+    with pytest.raises(NO_SUCH_VALUE):
+        exporter.wait_consumers(count, 0)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"pts": 2**63},
+        {"duration": -(2**63) - 1},
+        {"time_base": -1},
+        {"time_base": 0.1},  # as a float it is no fraction of 32 bits
+        {"time_base": Fraction(1, BEYOND + 25)},
+    ],
+    ids=str,
+)
+def test_times_that_do_not_fit(exporter, words):
+    with pytest.raises(NO_SUCH_VALUE):
+        exporter.send(b"abcd", **words)
+    assert exporter.statistics().published == 0
+
+
+@pytest.mark.parametrize("shape", [(1.5,), 1.5, "12", ("1",), b"12"])
+def test_shapes_that_are_no_numbers(shape):
+    with pytest.raises(TypeError):
+        cuda_link.open_exporter("misuse", shape=shape, kind="host")
+    with pytest.raises((TypeError, ValueError)):
+        cuda_link.open_exporter("misuse", shape=(shape, 4), format="RGBA8", kind="host")
+
+
+def test_a_number_is_a_number():
+    with cuda_link.open_exporter("misuse", shape=np.int64(4), kind="host") as exporter:
+        with exporter.frame(shape=np.uint8(6)) as slot:
+            assert slot.shape == (6,)
+
+
+# ---- time-outs
+
+
+@pytest.mark.parametrize("forever", [float("inf"), 1e300, 1e10, 10**400])
+def test_long_time_outs(exporter, importer, forever):
+    assert exporter.send(b"abcd", timeout=forever)
+    importer.acquire(forever).release()
+    queue = cuda_link.Queue(1)
+    queue.put("thing", timeout=forever)
+    assert queue.get(timeout=forever) == "thing"
+
+
+# ---- text and bytes
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\0", 5, b"a"], ids=repr)
+def test_names_that_are_none(exporter, name):
+    with pytest.raises((TypeError, ValueError)):
+        exporter.send({name: b"abcd"})
+    with pytest.raises((TypeError, ValueError)):
+        cuda_link.open_exporter("other", planes={name: ((4,), "uint8")}, kind="host")
+    with exporter.frame() as slot, pytest.raises((TypeError, ValueError)):
+        slot.publish_invalid(name)
+    with pytest.raises((TypeError, ValueError)):
+        cuda_link.open_exporter("other", shape=(4, 4), format=name, kind="host")
+    with pytest.raises((TypeError, ValueError)):
+        cuda_link.open_exporter("other", shape=(4, 4), format=f"RGBA8{name}", kind="host")
+
+
+@pytest.mark.parametrize(
+    "user",
+    [bytearray(b"abc"), memoryview(b"abcdef")[::2][:2], np.arange(3, dtype="<i4"), np.uint8([7])],
+    ids=lambda user: type(user).__name__,
+)
+@pytest.mark.parametrize("data", [b"abcd", np.zeros((4, 4))[:, ::2]], ids=["dense", "strided"])
+def test_user_data_of_any_buffer(exporter, importer, user, data):
+    exporter.send(data, user=user)
+    with importer.acquire(10) as frame:
+        assert frame.user == bytes(user)
+
+
+@pytest.mark.parametrize("user", ["abc", 5, [1, 2], ""], ids=repr)
+def test_user_data_that_is_none(exporter, user):
+    with pytest.raises(TypeError):
+        exporter.send(b"abcd", user=user)
+
+
+class Claims:
+    """An array that says more than it has."""
+
+    def __init__(self, **interface):
+        self.__array_interface__ = interface
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"shape": (1_000_000,), "typestr": "|u1", "data": b"abc"},
+        {"shape": (2,), "typestr": "<u2", "data": b"abc"},
+        {"shape": (2,), "typestr": "|u1", "data": b"abc", "offset": 2},
+        {"shape": (2**40, 2**40), "typestr": "|u1", "data": b"abc"},
+        {"shape": (-1,), "typestr": "|u1", "data": b"abc"},
+        {"shape": (2,), "typestr": "", "data": b"abc"},
+        {"shape": (2,), "typestr": "|ux", "data": b"abc"},
+        {"shape": (2,), "data": b"abc"},
+        {"typestr": "|u1", "data": b"abc"},
+        {"shape": 2, "typestr": "|u1", "data": b"abc"},
+    ],
+    ids=str,
+)
+def test_arrays_that_claim_too_much(exporter, words):
+    with pytest.raises((TypeError, ValueError)):
+        exporter.send(Claims(**words))
+    assert exporter.statistics().published == 0
+
+
+def test_the_offset_of_an_array_interface(exporter, importer):
+    exporter.send(Claims(shape=(2,), typestr="|u1", data=b"abcd", offset=1))
+    assert importer.acquire(10).packed() == b"bc"
+
+
+class ClaimsOnGpu:
+    """The same in memory of a GPU, where only the driver could tell. None of these gets so far."""
+
+    def __init__(self, **interface):
+        dense = {"version": 3, "shape": (4,), "typestr": "|u1", "data": (4096, False)}
+        merged = {**dense, **interface}
+        self.__cuda_array_interface__ = {name: said for name, said in merged.items() if said is not ...}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *({name: ...} for name in ("shape", "typestr", "data")),
+        {"data": None},
+        {"data": 4096},
+        {"data": (2**64 + 4096, False)},
+        {"data": (-1, False)},
+        {"data": ("4096", False)},
+        {"shape": 4},
+        {"shape": (-1,)},
+        {"typestr": ""},
+        {"typestr": 5},
+        {"strides": (1, 2)},
+        {"strides": ()},
+        {"strides": 1},
+        {"strides": (-1,)},
+    ],
+    ids=str,
+)
+def test_arrays_of_a_gpu_that_claim_too_much(exporter, words):
+    with pytest.raises((TypeError, ValueError, BufferError)) as caught:
+        exporter.send(ClaimsOnGpu(**words))
+    assert "on a GPU" not in str(caught.value)  # what a channel of the CPU says to one that is right
+    with pytest.raises(BufferError, match="on a GPU"):
+        exporter.send(ClaimsOnGpu())
+
+
+@pytest.mark.parametrize("address", ["x" * 64, b"x" * 64, None, -1, 2**65, 1.5], ids=repr)
+def test_addresses_that_are_none(address):
+    spec = cuda_link.FrameSpec("known", height=4, width=4)
+    with cuda_link.Exporter.open(spec) as exporter:
+        with pytest.raises((TypeError, ValueError)):
+            exporter.export(cuda_link.GpuFrame(ptr=address, size=64, producer_stream=0))
+        assert exporter.get_stats()["frame_count"] == 0
+
+
+# ---- what has nothing in it
+
+
+def test_an_invalid_frame_can_be_looked_at(exporter, importer):
+    with exporter.frame() as slot:
+        slot.publish_invalid("no signal")
+    with importer.acquire(10) as frame:
+        assert "no signal" in repr(frame)
+        assert frame.planes == () and frame.nbytes == 0 and frame.arrays() == {}
+    assert "released" in repr(frame)
+
+
+@pytest.mark.parametrize(
+    "short, name", [("f4", "float32"), ("<u2", "uint16"), ("|b1", "bool"), ("c8", "complex64")]
+)
+def test_numpys_short_names_of_types(short, name):
+    with cuda_link.open_exporter("short", shape=(4,), dtype=short, kind="host") as exporter:
+        with exporter.frame() as slot:
+            assert slot.dtype == name
+
+
+@pytest.mark.parametrize("wrong", [">f4", "f3", "b4", "u16", "f"])
+def test_wrong_short_names_of_types(wrong):
+    with pytest.raises(ValueError, match=r"big-endian|is not a type"):
+        cuda_link.open_exporter("short", shape=(4,), dtype=wrong, kind="host")

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: MIT
+"""Several processes: death, restart, fork, exit with frames alive."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import cuda_link
+import pytest
+from conftest import LIMIT, run_python, start_python
+
+PRODUCER = """
+import sys, cuda_link
+exporter = cuda_link.open_exporter("process", shape=(64, 64), kind="host")
+print("ready", flush=True)
+for line in sys.stdin:
+    exporter.send(bytes([int(line)]) * 4096)
+    print("sent", flush=True)
+"""
+
+
+@pytest.fixture
+def producer():
+    started = start_python(PRODUCER)
+    assert started.stdout.readline() == "ready\n"
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def send(producer, number):
+    producer.stdin.write(f"{number}\n")
+    producer.stdin.flush()
+    assert producer.stdout.readline() == "sent\n"
+
+
+def test_from_another_process(producer):
+    with cuda_link.open_importer("process", timeout=LIMIT) as importer:
+        for number in (3, 4, 5):
+            send(producer, number)
+            with importer.acquire(LIMIT) as frame:
+                assert frame.packed() == bytes([number]) * 4096
+
+
+def test_a_killed_producer(producer):
+    with cuda_link.open_importer("process", timeout=LIMIT) as importer:
+        send(producer, 9)
+        frame = importer.acquire(LIMIT)
+        producer.kill()
+        producer.wait()
+        with pytest.raises(cuda_link.PeerLostError):
+            importer.acquire(LIMIT)
+        assert frame.packed() == bytes([9]) * 4096  # what is held stays
+        successor = start_python(PRODUCER)
+        assert successor.stdout.readline() == "ready\n"
+        try:
+            send(successor, 10)
+            assert importer.acquire(LIMIT).session == 2
+        finally:
+            successor.kill()
+            successor.communicate()
+
+
+def test_once_ends_with_the_producer():
+    with cuda_link.open_exporter("once", shape=(4,), kind="host") as exporter:
+        importer = cuda_link.open_importer("once", once=True, policy="every", timeout=10)
+        exporter.wait_consumers(1, LIMIT)
+        for _ in range(3):
+            assert exporter.send(bytes(4), timeout=LIMIT)
+    assert [frame.sequence for frame in importer] == [1, 2, 3]
+    importer.close()
+
+
+def test_the_name_is_taken():
+    with cuda_link.open_exporter("taken", shape=(4,), kind="host"):
+        with pytest.raises(cuda_link.NameInUseError, match="taken"):
+            cuda_link.open_exporter("taken", shape=(4,), kind="host")
+
+
+EXIT = """
+import sys, cuda_link
+exporter = cuda_link.open_exporter("exit%s" % sys.argv[1], shape=(64, 64), kind="host")
+importer = cuda_link.open_importer("exit%s" % sys.argv[1], timeout=10, hold=3)
+exporter.send(bytes(4096))
+frame = importer.acquire(10)
+view = frame.buffer()
+capsule = frame.__dlpack__()
+exporter.send(bytes(4096))
+other = importer.acquire(10)
+cycle = [other]
+cycle.append(cycle)
+try:
+    import numpy
+    array, tensor = frame.numpy(), numpy.from_dlpack(other)
+except ImportError:
+    pass
+copy = frame.copy()
+copied = copy.__dlpack__()
+lent = exporter.frame()
+lent.__enter__()
+import threading
+threading.Thread(target=importer.acquire, daemon=True).start() if sys.argv[2] == "thread" else None
+"""
+
+
+@pytest.mark.parametrize("how", ["plain", "thread"])
+def test_exit_with_frames_alive(how):
+    for round in range(int(os.environ.get("CUDALINK_EXITS", "3"))):
+        ended = run_python(EXIT, str(round), how)
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
+FORK = """
+import os, sys, cuda_link
+exporter = cuda_link.open_exporter("fork", shape=(4,), kind="host")
+importer = cuda_link.open_importer("fork", timeout=10)
+exporter.send(b"abcd")
+frame = importer.acquire(10)
+child = os.fork()
+if child == 0:
+    refused = 0
+    for call in (importer.acquire, lambda: exporter.send(b"abcd"), frame.packed, importer.statistics,
+                 lambda: cuda_link.open_importer("fork")):
+        try:
+            call()
+        except cuda_link.ForkedError as error:
+            refused += "fork" in str(error)
+    del frame, importer, exporter
+    sys.exit(refused)
+_, status = os.waitpid(child, 0)
+assert os.WEXITSTATUS(status) == 5, status
+assert frame.packed() == b"abcd"
+frame.release()
+exporter.send(b"efgh")
+assert importer.acquire(10).packed() == b"efgh"
+"""
+
+
+def test_fork():
+    ended = run_python(FORK)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_channels():
+    with cuda_link.open_exporter("seen", shape=(4, 4), dtype="float32", kind="host") as exporter:
+        with cuda_link.open_importer("seen", hold=2, policy="in_order", timeout=10) as importer:
+            exporter.send(bytes(4))
+            frame = importer.acquire(10)
+            (channel,) = cuda_link.channels()
+            assert (channel.name, channel.status, channel.pid) == ("seen", "open", os.getpid())
+            assert channel.kind == "host" and channel.published == 1
+            (consumer,) = channel.consumers
+            assert (consumer.policy, consumer.hold, consumer.held) == ("in_order", 2, 1)
+            frame.release()
+    assert cuda_link.channels() == []
+
+
+def test_leftovers_are_removed(producer):
+    producer.kill()
+    producer.wait()
+    assert [channel.status for channel in cuda_link.channels()] == ["lost"]
+    assert cuda_link.clean() == 1
+    assert cuda_link.channels() == []
+
+
+def test_names_are_checked():
+    for bad, error in (("", ValueError), ("x" * 201, ValueError), ("a\0b", ValueError), (5, TypeError)):
+        with pytest.raises(error):
+            cuda_link.open_exporter(bad, shape=(4,), kind="host")
+    with pytest.raises(ValueError, match="kind"):
+        cuda_link.open_exporter("x", shape=(4,), kind="gpu")
+    for bad in ({}, {"dtype": "uint8"}, {"format": "RGBA8"}, {"format": "PAL", "shape": (2, 2)}):
+        with pytest.raises((TypeError, ValueError)):
+            cuda_link.open_exporter("x", kind="host", **bad)
+    with pytest.raises(ValueError, match="float128"):
+        cuda_link.open_exporter("x", shape=(4,), dtype="float128", kind="host")
+
+
+def test_the_back_end_can_be_chosen():
+    ended = run_python("import cuda_link; print(cuda_link.backend.name)")
+    assert ended.stdout.strip() == cuda_link.backend.name
+    environment = dict(os.environ, CUDALINK_PYTHON_BACKEND="fastest")
+    code = [sys.executable, "-c", "import cuda_link"]
+    refused = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=LIMIT)
+    assert refused.returncode == 1 and "core, pure" in refused.stderr
+
+
+def test_importing_imports_no_framework():
+    code = "import sys, cuda_link; print([m for m in ('numpy', 'torch', 'cupy', 'jax') if m in sys.modules])"
+    assert run_python(code).stdout == "[]\n"
+
+
+SUBINTERPRETER = '''
+import _xxsubinterpreters as interpreters
+code = """
+import cuda_link
+with cuda_link.open_exporter("inside", shape=(4,), kind="host") as exporter:
+    importer = cuda_link.open_importer("inside", timeout=10)
+    exporter.send(b"abcd")
+    frame = importer.acquire(10)
+    assert bytes(cuda_link.from_dlpack(frame).buffer()) == b"abcd"
+    try:
+        importer.acquire(0)
+    except cuda_link.TimedOutError:
+        frame.release()
+"""
+for _ in range(5):
+    one = interpreters.create()
+    interpreters.run_string(one, code)
+    interpreters.destroy(one)
+exec(code)
+'''
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="later ones give each its own GIL by default")
+def test_interpreters_that_share_the_gil():
+    ended = run_python(SUBINTERPRETER)
+    assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr  # decimal warns there
+
+
+WORKER = """
+import sys, cuda_link
+importer = cuda_link.open_importer("group", group="workers", hold=1, once=True, timeout=60)
+print("ready", flush=True)
+for frame in importer:
+    print(frame.packed()[0], int(frame.redelivered), flush=True)
+    if sys.argv[1] == "hang":
+        sys.stdin.read()
+"""
+
+
+def test_a_group_of_processes():
+    """Each frame to one worker; what a killed one had goes to another, once."""
+    with cuda_link.open_exporter("group", shape=(4,), kind="host", hold_limit=None) as exporter:
+        hanging = start_python(WORKER, "hang")
+        assert hanging.stdout.readline() == "ready\n"
+        assert exporter.send(bytes([100] * 4), timeout=LIMIT)
+        assert hanging.stdout.readline() == "100 0\n"
+        workers = [start_python(WORKER, "go") for _ in range(2)]
+        assert all(worker.stdout.readline() == "ready\n" for worker in workers)
+        for number in range(20):
+            assert exporter.send(bytes([number] * 4), timeout=LIMIT)
+        hanging.kill()
+        hanging.communicate()
+        exporter.wait_consumers(2, LIMIT)
+        exporter.wait_taken(LIMIT)
+        while exporter.statistics().consumers > 2 or exporter.statistics().redelivered < 1:
+            assert exporter.send(bytes([200] * 4), timeout=LIMIT)
+        exporter.wait_taken(LIMIT)
+    lines = []
+    for worker in workers:
+        out, errors = worker.communicate(timeout=LIMIT)
+        assert (worker.returncode, errors) == (0, "")
+        lines += out.splitlines()
+    assert sorted(int(line.split()[0]) for line in lines if line != "200 0") == [*range(20), 100]
+    assert "100 1" in lines

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: MIT
+"""Time-outs, threads, asyncio, Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import signal
+import threading
+
+import cuda_link
+import pytest
+from conftest import LIMIT, start_python
+from cuda_link import _readable
+
+
+@pytest.fixture
+def pair():
+    with cuda_link.open_exporter("wait", shape=(4,), kind="host") as exporter:
+        with cuda_link.open_importer("wait", timeout=10) as importer:
+            yield exporter, importer
+
+
+def test_time_outs(pair):
+    exporter, importer = pair
+    for timeout in (0, 0.01, 0.3):
+        with pytest.raises(TimeoutError):
+            importer.acquire(timeout)
+    for bad in (-1, float("nan")):
+        with pytest.raises(ValueError, match="time-out"):
+            importer.acquire(bad)
+    with pytest.raises(cuda_link.TimedOutError):
+        exporter.wait_consumers(2, 0.01)
+    exporter.wait_consumers(1, LIMIT)
+
+
+def test_opening_waits_for_a_producer():
+    with pytest.raises(FileNotFoundError, match="nobody"):
+        cuda_link.open_importer("nobody", timeout=0.05)
+    with cuda_link.open_importer("nobody") as importer:
+        with pytest.raises(TimeoutError):
+            importer.acquire(0)
+
+
+def test_another_thread_sends(pair):
+    exporter, importer = pair
+    thread = threading.Thread(target=lambda: exporter.send(b"abcd"))
+    thread.start()
+    assert importer.acquire(LIMIT).packed() == b"abcd"
+    thread.join()
+
+
+def test_another_thread_closes(pair):
+    _, importer = pair
+    caught = []
+
+    def take():
+        try:
+            importer.acquire()
+        except Exception as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    importer.close()
+    thread.join(LIMIT)
+    assert [type(error) for error in caught] == [cuda_link.ClosedError]
+
+
+def test_many_threads(pair):
+    exporter, importer = pair
+    with cuda_link.open_importer("wait", policy="every", hold=8, timeout=10) as every:
+        exporter.wait_consumers(2, LIMIT)
+        count, threads, numbers, lock = 400, 4, [], threading.Lock()
+
+        def take():
+            while True:
+                with every.acquire(LIMIT) as frame:
+                    if frame.packed() == b"stop":
+                        return
+                    with lock:
+                        numbers.append(frame.sequence)
+
+        workers = [threading.Thread(target=take) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for _ in range(count):
+            assert exporter.send(b"data", timeout=LIMIT)
+        for _ in range(threads):
+            assert exporter.send(b"stop", timeout=LIMIT)
+        for worker in workers:
+            worker.join(LIMIT)
+        assert sorted(numbers) == list(range(1, count + 1))
+    del importer
+
+
+def test_asyncio(pair):
+    exporter, importer = pair
+
+    async def produce():
+        for n in range(20):
+            while not exporter.send(bytes([n] * 4)):
+                await asyncio.sleep(0)
+            await asyncio.sleep(0)
+
+    async def consume():
+        last = -1
+        async for frame in importer:
+            with frame:
+                assert frame.packed()[0] > last
+                last = frame.packed()[0]
+            if last == 19:
+                return
+
+    async def both():
+        await asyncio.wait_for(asyncio.gather(consume(), produce()), LIMIT)
+        with pytest.raises(cuda_link.TimedOutError):
+            await importer.next(0.05)
+
+    asyncio.run(both())
+
+
+def test_asyncio_waits_as_acquire_does(pair):
+    exporter, importer = pair
+
+    async def main():
+        for bad in (-1, float("nan")):
+            with pytest.raises(ValueError, match="time-out"):
+                await importer.next(bad)
+        for none in (0, 0.01):
+            with pytest.raises(cuda_link.TimedOutError):
+                await importer.next(none)
+        for timeout in (0, 1e-9, float("inf"), None):
+            exporter.send(b"abcd")
+            (await importer.next(timeout)).release()
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_wait_loses_no_frame():
+    """At every step that a task makes, with and without a frame that comes at the same moment."""
+    got, sent = [], 0
+
+    async def take(importer, timeout):
+        while True:
+            with await importer.next(timeout) as frame:
+                got.append(frame.sequence)
+
+    async def main(exporter, importer):
+        nonlocal sent
+        for timeout in (None, LIMIT):
+            for before in range(8):
+                for after in range(8):
+                    task = asyncio.ensure_future(take(importer, timeout))
+                    for _ in range(before):
+                        await asyncio.sleep(0)
+                    assert exporter.send(b"abcd")
+                    sent += 1
+                    for _ in range(after):
+                        await asyncio.sleep(0)
+                    task.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await task
+                    while len(got) < sent:
+                        with await importer.next(LIMIT) as frame:
+                            got.append(frame.sequence)
+
+    with cuda_link.open_exporter("cancel", shape=(4,), kind="host") as exporter:
+        with cuda_link.open_importer("cancel", policy="every", timeout=LIMIT) as importer:
+            asyncio.run(main(exporter, importer))
+            assert got == list(range(1, sent + 1)) and importer.held == 0 and not _readable._waiting
+
+
+def test_closing_wakes_asyncio(pair):
+    _, importer = pair
+
+    async def main():
+        task = asyncio.ensure_future(importer.next())
+        while importer._descriptor < 0:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        importer.close()
+        with pytest.raises(cuda_link.ClosedError):
+            await asyncio.wait_for(task, LIMIT)
+
+    asyncio.run(main())
+
+
+def test_the_descriptor(pair):
+    exporter, importer = pair
+    selector = selectors.DefaultSelector()
+    selector.register(importer.fileno(), selectors.EVENT_READ)
+    taken = 0
+    while taken < 5:
+        if importer.arm():
+            exporter.send(bytes(4))
+            assert selector.select(LIMIT)
+            continue
+        try:
+            importer.acquire(0).release()
+            taken += 1
+        except TimeoutError:
+            pass  # the connection changed
+    selector.close()
+
+
+def test_ctrl_c_ends_a_wait():
+    waiting = start_python(
+        "import cuda_link\n"
+        "importer = cuda_link.open_importer('silent')\n"
+        "try:\n    print('ready', flush=True)\n    importer.acquire()\n"
+        "except KeyboardInterrupt:\n    print('stopped', flush=True)\n"
+    )
+    assert waiting.stdout.readline() == "ready\n"
+    waiting.send_signal(signal.SIGINT)
+    out, errors = waiting.communicate(timeout=LIMIT)
+    assert (out, errors, waiting.returncode) == ("stopped\n", "", 0)
+
+
+def test_policies(pair):
+    exporter, _ = pair
+    with cuda_link.open_importer("wait", policy="in_order", timeout=10) as importer:
+        exporter.wait_consumers(2, LIMIT)
+        exporter.send(bytes(4))
+        importer.acquire(LIMIT).release()  # from here on nothing is before its place
+        for n in range(3):
+            assert exporter.send(bytes([n] * 4))
+        assert [importer.acquire(LIMIT).packed()[0] for _ in range(3)] == [0, 1, 2]
+    for bad in ({"policy": "best"}, {"policy": "shared"}, {"policy": "every", "group": "g"}):
+        with pytest.raises(ValueError, match="polic"):
+            cuda_link.open_importer("wait", **bad)
+    for bad in ({"hold": 0}, {"hold": 17}, {"access": "rw"}, {"device": -1}, {"group": "x" * 64}):
+        with pytest.raises(ValueError):
+            cuda_link.open_importer("wait", **bad)
+
+
+def test_a_group_shares_frames(pair):
+    exporter, _ = pair
+    members = [cuda_link.open_importer("wait", group="workers", timeout=10) for _ in range(2)]
+    exporter.wait_consumers(3, LIMIT)
+    got = []
+    for n in range(10):
+        assert exporter.send(bytes([n] * 4), timeout=LIMIT)
+        for member in members:
+            try:
+                with member.acquire(0) as frame:
+                    got.append(frame.packed()[0])
+            except TimeoutError:
+                pass
+    exporter.wait_taken(LIMIT)
+    assert sorted(got) == list(range(10))
+    for member in members:
+        member.close()

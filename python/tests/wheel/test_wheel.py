@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The package as pip makes and installs it: a wheel, `pip install .`, an editable installation; each from a
+copy of the tracked files, into fresh environments. Needs PyPI for the build's requirements."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD_LIMIT = 600  # seconds; compiling takes half a minute of an idle machine
+LIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
+OLDEST = (2, 34)  # of glibc
+EXTRAS = {"numpy", "torch", "cupy", "jax", "nvml", "all", "dev"}
+COPIED = ("pyproject.toml", "meson.build", "meson_options.txt", "README.md", "CHANGELOG.md", "LICENSE")
+FOLDERS = ("bench", "docs", "examples", "include", "python", "scripts", "src", "tests", "tools")
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: object, **variables: str) -> str:
+    """Runs a command elsewhere than in the sources. Returns what it printed."""
+    environment = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    for name in ("PYTHONPATH", "CUDALINK_PYTHON_BACKEND", "CUDALINK_LIBRARY", "LD_LIBRARY_PATH"):
+        if name not in variables:
+            environment.pop(name, None)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        ended = subprocess.run(
+            [str(word) for word in command],
+            capture_output=True,
+            text=True,
+            timeout=BUILD_LIMIT,
+            cwd=elsewhere,
+            env=environment,
+        )
+    assert ended.returncode == 0, f"{command}\n{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    return ended.stdout
+
+
+def environment(directory: Path) -> Path:
+    """A fresh virtual environment. Returns its Python."""
+    run(sys.executable, "-m", "venv", directory)
+    return directory / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """The sources, without what was built in them."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in COPIED:
+        shutil.copy(ROOT / name, copy / name)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """The Python of an environment with nothing in it but pip."""
+    return environment(tmp_path_factory.mktemp("environment") / "env")
+
+
+@pytest.fixture(scope="module")
+def wheel(source, python, tmp_path_factory):
+    """The wheel, and a folder with what is in it."""
+    directory = tmp_path_factory.mktemp("wheel")
+    run(python, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", directory, source)
+    (made,) = directory.glob("*.whl")
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(directory / "inside")
+    return made, directory / "inside"
+
+
+def binaries(inside: Path) -> list[Path]:
+    files = [path for path in (inside / "cuda_link").iterdir() if path.is_file()]
+    return [path for path in files if path.read_bytes()[:4] == b"\x7fELF"]
+
+
+def test_its_name_and_what_is_in_it(wheel):
+    made, inside = wheel
+    assert re.fullmatch(r"cuda_link-[\d.]+-cp311-abi3-linux_\w+\.whl", made.name)
+    names = {path.name for path in (inside / "cuda_link").iterdir()}
+    assert {"libcudalink.so.0", "_core.abi3.so", "__init__.py", "py.typed"} <= names
+    assert {path.name for path in inside.iterdir()} - {"cuda_link"} == {
+        made.name.split("-cp")[0] + ".dist-info"
+    }
+    there = {path.name for path in (ROOT / "python" / "cuda_link").rglob("*.py")}
+    assert there <= {path.name for path in (inside / "cuda_link").rglob("*.py")}, "missing in a meson.build"
+
+
+def test_its_extras(wheel):
+    (metadata,) = wheel[1].glob("*.dist-info/METADATA")
+    assert set(re.findall(r"^Provides-Extra: (.*)$", metadata.read_text(), re.M)) == EXTRAS
+    assert not re.search(r"^Requires-Dist: [^;]*$", metadata.read_text(), re.M), "nothing is required"
+
+
+@pytest.mark.skipif(not shutil.which("readelf"), reason="readelf is not installed")
+def test_it_needs_libc_only(wheel):
+    for path in binaries(wheel[1]):
+        shown = subprocess.run(
+            ["readelf", "--wide", "-d", "--dyn-syms", path], check=True, capture_output=True, text=True
+        ).stdout
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", shown))
+        assert needed - LIBC <= {"libcudalink.so.0"}, path.name
+        assert set(re.findall(r"\((?:RPATH|RUNPATH)\).*\[(.*)\]", shown)) <= {"$ORIGIN"}, path.name
+        versions = {(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", shown)}
+        print(f"{path.name}: glibc {max(versions)[0]}.{max(versions)[1]} or later, needs {sorted(needed)}")
+        assert max(versions) <= OLDEST, f"{path.name} would not load where glibc is older"
+
+
+@pytest.mark.parametrize("tool", ["auditwheel", "abi3audit"])
+def test_what_others_say(wheel, tool):
+    if not shutil.which(tool):
+        pytest.skip(f"{tool} is not installed")
+    print(run(tool, *(["show"] if tool == "auditwheel" else ["--strict"]), wheel[0]))
+
+
+WHICH = "import cuda_link; print(cuda_link.backend.name)"
+
+
+def check_installed(python: Path) -> None:
+    """Both back ends, and the program."""
+    for name in ("core", "pure"):
+        assert run(python, "-W", "error", "-c", WHICH, CUDALINK_PYTHON_BACKEND=name) == f"{name}\n"
+    with tempfile.TemporaryDirectory() as directory:
+        shown = run(python, "-m", "cuda_link", "demo", CUDALINK_RUNTIME_DIR=directory, PATH="/usr/bin:/bin")
+    assert "frames" in shown
+
+
+def test_pip_install(source, python):
+    run(python, "-m", "pip", "install", source)
+    check_installed(python)
+    assert "numpy" not in run(python, "-m", "pip", "list"), "nothing else was installed"
+
+
+def test_editable_with_what_developers_need(source, tmp_path):
+    python = environment(tmp_path / "env")
+    run(python, "-m", "pip", "install", "-e", f"{source}[dev]")
+    check_installed(python)
+    where = run(python, "-c", "import cuda_link; print(cuda_link.__file__)")
+    assert Path(where.strip()).is_relative_to(source)
+    for tool in ("pytest", "ruff", "mypy"):
+        run(python, "-m", tool, "--version")
+
+
+def reason_to_skip() -> str:
+    """Why this can't run here; one of tests/skip-reasons.txt."""
+    try:
+        import ensurepip  # noqa: F401
+    except ImportError:
+        return "needs python3-venv"
+    with tempfile.TemporaryDirectory() as directory:
+        python = environment(Path(directory) / "env")
+        command = [python, "-m", "pip", "download", "-q", "--no-deps", "--retries", "0", "-d", directory]
+        ended = subprocess.run([*command, "meson-python"], capture_output=True)
+    return "" if ended.returncode == 0 else "needs PyPI"
+
+
+if __name__ == "__main__":
+    reason = reason_to_skip()
+    if reason:
+        print(f"skip: {reason}")
+        sys.exit(77)
+    sys.exit(pytest.main([*sys.argv[1:], str(Path(__file__).resolve())]))
