@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""check_manual.py ROOT
+
+The manual is whole: every link and picture of every page leads somewhere, every page of docs/ is in
+the site's table of contents, every member of the two specs is in docs/tuning.md.
+"""
+import re
+import sys
+from pathlib import Path
+
+root = Path(sys.argv[1])
+failures = []
+
+
+def check_links(page):
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
+            failures.append(f"{page.relative_to(root)}: {target} does not exist")
+
+
+def members(header, spec):
+    text = (root / "include/cudalink" / header).read_text(encoding="utf-8")
+    body = re.search(r"typedef struct " + spec + r" \{(.*?)\n\} " + spec, text, re.S).group(1)
+    body = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+    for declaration in body.split(";"):
+        name = re.search(r"(\w+)\s*(\[[^]]*\])?\s*$", declaration.strip())
+        if name and name.group(1) != "size":
+            yield name.group(1)
+
+
+pages = [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("bench/*.md")]
+for page in pages:
+    check_links(page)
+
+contents = (root / "mkdocs.yml").read_text(encoding="utf-8")
+for page in root.glob("docs/*.md"):
+    if page.name not in contents:
+        failures.append(f"docs/{page.name} is not in mkdocs.yml")
+
+tuning = (root / "docs/tuning.md").read_text(encoding="utf-8")
+for header, spec in (("exporter.h", "cudalink_exporter_spec"), ("importer.h", "cudalink_importer_spec")):
+    for name in members(header, spec):
+        if f"`{name}`" not in tuning:
+            failures.append(f"{spec}.{name} is not in docs/tuning.md")
+
+print("\n".join(failures) or f"{len(pages)} pages")
+sys.exit(1 if failures else 0)

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Long runs at full speed: every word of every frame that a consumer gets is checked by a kernel,
+ * while the producer overtakes it. GPU_SECONDS (2) says for how long each. GPU_RESULTS names the
+ * file to which each adds a line of JSON.
+ */
+#include <pthread.h>
+
+#include "gpu.h"
+
+static uint64_t seconds(void) {
+  const char *text = getenv("GPU_SECONDS");
+  return text ? strtoull(text, NULL, 0) : 2;
+}
+
+static void report(const char *name, uint64_t checked, uint64_t wrong, uint64_t published) {
+  gpu_report("{\"case\": \"hunt\", \"what\": \"%s\", \"unit\": \"frames\", \"checked\": %llu, "
+             "\"published\": %llu, \"wrong_words\": %llu, \"seconds\": %llu}",
+             name, (unsigned long long)checked, (unsigned long long)published,
+             (unsigned long long)wrong, (unsigned long long)seconds());
+  CHECK_EQUAL(wrong, 0);
+  CHECK(checked > 0);
+}
+
+/* ---- two threads of one process ------------------------------------------------------------------------ */
+
+struct consumer {
+  pthread_t thread;
+  struct drain drain;
+  struct drain_result result;
+};
+
+static void *drain_thread(void *argument) {
+  struct consumer *consumer = argument;
+  CU(cuCtxSetCurrent(gpu_context()));
+  drain_run(&consumer->drain, &consumer->result);
+  return NULL;
+}
+
+static void in_one_process(const char *name, struct feed feed, struct drain drain) {
+  struct consumer consumer = {.drain = drain};
+  struct feed_result fed;
+  gpu_start();
+  feed.name = consumer.drain.name = "gpu";
+  feed.consumers = 1;
+  feed.seconds = seconds();
+  CHECK_EQUAL(pthread_create(&consumer.thread, NULL, drain_thread, &consumer), 0);
+  feed_run(&feed, &fed);
+  pthread_join(consumer.thread, NULL);
+  report(name, consumer.result.checked, consumer.result.wrong, fed.published);
+}
+
+TEST(small_every, 600) {
+  in_one_process(
+      "256x256, one process, every frame",
+      (struct feed){
+          .kind = CUDALINK_KIND_VMM, .width = 256, .height = 256, .slots = 40, .max_slots = 40},
+      (struct drain){.policy = CUDALINK_POLICY_EVERY, .hold = 16});
+}
+TEST(small_latest, 600) {
+  in_one_process(
+      "256x256, one process, latest",
+      (struct feed){
+          .kind = CUDALINK_KIND_VMM, .width = 256, .height = 256, .slots = 20, .max_slots = 40},
+      (struct drain){.policy = CUDALINK_POLICY_LATEST, .hold = 16});
+}
+TEST(hd_every, 600) {
+  in_one_process(
+      "1080p, one process, every frame",
+      (struct feed){
+          .kind = CUDALINK_KIND_VMM, .width = 1920, .height = 1080, .slots = 24, .max_slots = 24},
+      (struct drain){.policy = CUDALINK_POLICY_EVERY, .hold = 16});
+}
+TEST(hd_send_latest, 600) {
+  in_one_process(
+      "1080p, one process, send, latest",
+      (struct feed){.kind = CUDALINK_KIND_VMM, .width = 1920, .height = 1080, .send = true},
+      (struct drain){.policy = CUDALINK_POLICY_LATEST, .hold = 2});
+}
+
+/* ---- processes ---------------------------------------------------------------------------------------------- */
+
+static void in_processes(const char *name, const char *feed_options, const char *drain_options,
+                         int consumers) {
+  struct process *drains[32];
+  uint64_t checked = 0, wrong = 0;
+  gpu_start();
+  struct process *feed = start_feed("consumers=%d seconds=%llu drain=1 %s", consumers,
+                                    (unsigned long long)seconds(), feed_options);
+  for (int i = 0; i < consumers; i++)
+    drains[i] = start_drain("%s", drain_options);
+  for (int i = 0; i < consumers; i++) {
+    const char *said = process_hear(drains[i]);
+    checked += (uint64_t)line_number(said, "checked");
+    wrong += (uint64_t)line_number(said, "wrong");
+    process_finish(drains[i]);
+  }
+  uint64_t published = (uint64_t)line_number(process_hear(feed), "published");
+  process_finish(feed);
+  report(name, checked, wrong, published);
+}
+
+TEST(small_processes_latest, 600) {
+  in_processes("256x256, two processes, latest", "width=256 height=256", "policy=latest hold=2", 1);
+}
+TEST(small_processes_every, 600) {
+  in_processes("256x256, two processes, every frame", "width=256 height=256 slots=40 max_slots=40",
+               "policy=every hold=16", 1);
+}
+TEST(small_processes_next, 600) {
+  in_processes("256x256, two processes, wait_next", "width=256 height=256",
+               "policy=latest gpu_wait=1 next=1", 1);
+}
+TEST(slow_kernels_both_ends, 600) {
+  in_processes("256x256, two processes, slow kernels", "width=256 height=256 pause=100000",
+               "policy=latest hold=3 pause=150000", 3);
+}
+TEST(small_ipc, 600) {
+  in_processes("256x256, two processes, ipc", "kind=ipc slots=16 width=256 height=256",
+               "policy=latest hold=2", 1);
+}
+TEST(hd_processes, 600) {
+  in_processes("1080p, two processes, latest", "width=1920 height=1080", "policy=latest hold=2", 1);
+}
+TEST(hd_sixteen_consumers, 600) {
+  in_processes("1080p, sixteen consumers", "width=1920 height=1080 max_slots=40", "policy=latest",
+               16);
+}
+TEST(resize_under_load, 600) {
+  in_processes("resize each 20 frames, two consumers", "width=256 height=256 resize=20",
+               "policy=every gpu_wait=1", 2);
+}
+
+/* ---- flat ------------------------------------------------------------------------------------------------------ */
+
+/* Opens both ends, passes a frame, closes, again and again: GPU memory and descriptors stay flat. */
+TEST(reopen, 600) {
+  size_t total, free_first = 0, free_last = 0;
+  uint64_t rounds = 0, descriptors_first = 0, wrong = 0;
+  gpu_start();
+  CUstream stream = gpu_stream();
+  CUdeviceptr counts = gpu_counts_make();
+  cudalink_description description;
+  uint64_t bytes;
+  describe_rgba(&description, 256, 256);
+  CHECK_OK(cudalink_description_bytes(&description, &bytes));
+  uint64_t end = cudalink_now() + seconds() * (uint64_t)SECOND;
+  while (cudalink_now() < end) {
+    cudalink_exporter exporter;
+    cudalink_importer importer;
+    cudalink_slot slot;
+    cudalink_frame frame;
+    CHECK_OK(cudalink_exporter_open(
+        &exporter,
+        &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS, .name = "gpu",
+                                  .kind = CUDALINK_KIND_VMM, .description = &description}));
+    CHECK_OK(cudalink_importer_open(
+        &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
+                                             .open_timeout = 5 * SECOND}));
+    CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+    gpu_fill(stream, slot.data, bytes, slot.sequence, 0);
+    CHECK_OK(cudalink_exporter_publish(exporter, &slot, ON(stream)));
+    CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+    gpu_check(stream, frame.data, bytes, frame.sequence, 0, counts);
+    CHECK_OK(cudalink_frame_release(&frame, ON(stream)));
+    wrong = gpu_counts_read(counts, stream).wrong;
+    CHECK_OK(cudalink_importer_close(importer));
+    CHECK_OK(cudalink_exporter_close(exporter));
+    if (++rounds != 20) continue;
+    CU(cuMemGetInfo(&free_first, &total));
+    descriptors_first = (uint64_t)count_descriptors();
+  }
+  WAIT_UNTIL((uint64_t)count_descriptors() <= descriptors_first);
+  WAIT_UNTIL((CU(cuMemGetInfo(&free_last, &total)), free_last + (64u << 20) >= free_first));
+  report("reopen of both ends in one process", rounds, wrong, rounds);
+}

@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Streams are named: capturing ones, ones of another device and none at all are refused, the
+ * caller's context stays what it was, and work that a graph has queued is ordered as any other. A stream
+ * that waits goes on waiting when an end is closed.
+ */
+#include <stdatomic.h>
+
+#include "gpu.h"
+
+struct channel {
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_description description;
+  uint64_t bytes;
+  CUstream stream;
+};
+
+static void open_channel(struct channel *channel, cudalink_kind kind) {
+  describe_rgba(&channel->description, 64, 64);
+  CHECK_OK(cudalink_description_bytes(&channel->description, &channel->bytes));
+  channel->stream = gpu_stream();
+  CHECK_OK(cudalink_exporter_open(&channel->exporter,
+                                  &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS,
+                                                            .name = "gpu", .kind = kind,
+                                                            .description = &channel->description}));
+  CHECK_OK(cudalink_importer_open(&channel->importer,
+                                  &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS,
+                                                            .name = "gpu", .gpu_wait = 1, .hold = 2,
+                                                            .open_timeout = 5 * SECOND}));
+}
+
+static void close_channel(struct channel *channel) {
+  CHECK_OK(cudalink_importer_close(channel->importer));
+  CHECK_OK(cudalink_exporter_close(channel->exporter));
+}
+
+static void publish(struct channel *channel, cudalink_stream stream) {
+  cudalink_slot slot;
+  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, SECOND, &slot));
+  gpu_fill(channel->stream, slot.data, channel->bytes, slot.sequence, 0);
+  CHECK_OK(cudalink_exporter_publish(channel->exporter, &slot, stream));
+}
+
+/* ---- refused streams ------------------------------------------------------------------------------------- */
+
+TEST(capturing_stream_is_refused, 60) {
+  struct channel channel;
+  cudalink_slot slot;
+  cudalink_frame frame, other;
+  CUgraph graph;
+  CUgraphExec exec;
+  gpu_start();
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  CUstream capturing = gpu_stream();
+  CUdeviceptr memory = (CUdeviceptr)(uintptr_t)gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, NULL);
+  publish(&channel, ON(channel.stream));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+  publish(&channel, ON(channel.stream));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+
+  CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  CU(cuMemsetD8Async(memory, 1, 64, capturing));
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(capturing)),
+               CUDALINK_ERROR_CAPTURING);
+  CHECK_STATUS(cudalink_importer_acquire(channel.importer, ON(capturing), 0, &other),
+               CUDALINK_ERROR_CAPTURING);
+  CHECK_STATUS(cudalink_importer_wait_next(channel.importer, ON(capturing), 0, &other),
+               CUDALINK_ERROR_CAPTURING);
+  CHECK_STATUS(cudalink_frame_release(&frame, ON(capturing)), CUDALINK_ERROR_CAPTURING);
+  CHECK_STATUS(cudalink_exporter_abandon(channel.exporter, &slot, ON(capturing)),
+               CUDALINK_ERROR_CAPTURING);
+  /* Calls that name another stream work meanwhile. */
+  CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
+  CHECK_STATUS(cudalink_exporter_send(channel.exporter, &channel.description,
+                                      (void *)(uintptr_t)memory, NULL, ON(capturing), SECOND),
+               CUDALINK_ERROR_CAPTURING);
+  CHECK_OK(cudalink_frame_release(&frame, ON(channel.stream)));
+  CU(cuMemsetD8Async(memory + 64, 2, 64, capturing));
+  CU(cuStreamEndCapture(capturing, &graph));
+  CU(cuGraphInstantiateWithFlags(&exec, graph, 0));
+  CU(cuGraphLaunch(exec, capturing));
+  CU(cuStreamSynchronize(capturing));
+  publish(&channel, ON(channel.stream));
+  close_channel(&channel);
+}
+
+TEST(stream_not_said_is_refused, 60) {
+  struct channel channel;
+  cudalink_slot slot;
+  gpu_start();
+  open_channel(&channel, CUDALINK_KIND_IPC);
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, (cudalink_stream){0}),
+               CUDALINK_ERROR_STREAM);
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(NULL)), CUDALINK_ERROR_STREAM);
+  CHECK_CONTAINS(cudalink_last_error(), "CUDALINK_STREAM_LEGACY");
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, (cudalink_stream){.kind = 77}),
+               CUDALINK_ERROR_STREAM);
+  CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, CUDALINK_STREAM_LEGACY));
+  publish(&channel, CUDALINK_STREAM_PER_THREAD);
+  publish(&channel, CUDALINK_STREAM_COMPLETE);
+  close_channel(&channel);
+}
+
+TEST(stream_of_another_device_is_refused, 60) {
+  struct channel channel;
+  cudalink_slot slot;
+  CUdevice device;
+  CUcontext other;
+  int count;
+  setenv("FAKECUDA_DEVICES", "2", 1);
+  gpu_start();
+  CU(cuDeviceGetCount(&count));
+  if (count < 2) SKIP("needs a GPU");
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  CU(cuDeviceGet(&device, 1));
+  CU(cuDevicePrimaryCtxRetain(&other, device));
+  CU(cuCtxSetCurrent(other));
+  CUstream stream = gpu_stream();
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(stream)),
+               CUDALINK_ERROR_STREAM);
+  CHECK_CONTAINS(cudalink_last_error(), "GPU 1");
+  CHECK_CONTAINS(cudalink_last_error(), "GPU 0");
+  CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
+  close_channel(&channel);
+}
+
+/* ---- the caller's context ------------------------------------------------------------------------------------ */
+
+static void expect_context(CUcontext expected, const char *call) {
+  CUcontext now;
+  CU(cuCtxGetCurrent(&now));
+  if (now != expected) FAIL("%s left another context current", call);
+}
+
+#define KEEPS(call)                                                                                \
+  do {                                                                                             \
+    CHECK_OK(call);                                                                                \
+    expect_context(expected, #call);                                                               \
+  } while (0)
+
+/* All calls of both ends with this context current. */
+static void use_everything(cudalink_kind kind, CUcontext expected, CUstream stream, void *source) {
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_description description;
+  cudalink_slot slot;
+  cudalink_frame frame;
+  describe_rgba(&description, 32, 32);
+  KEEPS(cudalink_exporter_open(&exporter, &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS,
+                                                                    .name = "gpu", .kind = kind,
+                                                                    .description = &description}));
+  KEEPS(cudalink_importer_open(&importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS,
+                                                                    .name = "gpu", .gpu_wait = 1,
+                                                                    .open_timeout = 5 * SECOND}));
+  KEEPS(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+  KEEPS(cudalink_exporter_publish(exporter, &slot, ON(stream)));
+  KEEPS(cudalink_importer_acquire(importer, ON(stream), SECOND, &frame));
+  KEEPS(cudalink_frame_release(&frame, ON(stream)));
+  KEEPS(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), SECOND));
+  KEEPS(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+  char *out = malloc(32 * 32 * 4);
+  KEEPS(cudalink_frame_to_host(&frame, out, 32 * 32 * 4));
+  KEEPS(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+  KEEPS(cudalink_importer_close(importer));
+  KEEPS(cudalink_exporter_close(exporter));
+  free(out);
+}
+
+TEST(current_context_is_kept, 60) {
+  CUcontext other;
+  gpu_start();
+  CUstream stream = gpu_stream();
+  void *source = gpu_memory(GPU_MEMORY_DEVICE, 4096, stream);
+  for (int kind = CUDALINK_KIND_VMM; kind <= CUDALINK_KIND_IPC; kind++) {
+    use_everything((cudalink_kind)kind, gpu_context(), stream, source);
+    CU(cuCtxSetCurrent(NULL));
+    use_everything((cudalink_kind)kind, NULL, stream, source);
+    CU(cuCtxCreate(&other, 0, 0));
+    use_everything((cudalink_kind)kind, other, stream, source);
+    CU(cuCtxSetCurrent(gpu_context()));
+  }
+}
+
+/* ---- an end is closed while a stream waits ------------------------------------------------------------------ */
+
+enum closer { CONSUMER, CONSUMER_BEHIND_RELEASE, PRODUCER, CLOSERS };
+
+/* The frame's pixels are behind a gate, the check of them behind the frame: it finds no wrong word. */
+static void close_while_pending(cudalink_kind kind, enum closer who, CUdeviceptr counts) {
+  struct channel channel;
+  cudalink_slot slot;
+  cudalink_frame frame;
+  void *memory;
+  uint32_t flags;
+  CU(cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_DEVICEMAP));
+  _Atomic uint32_t *gate = memory;
+  atomic_store(gate, 0);
+  open_channel(&channel, kind);
+  CUstream consumer = gpu_stream();
+  publish(&channel, ON(channel.stream)); /* from here on streams may wait */
+  CHECK_OK(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+  CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CU(cuStreamWaitValue32(channel.stream, (CUdeviceptr)(uintptr_t)gate, 1,
+                         CU_STREAM_WAIT_VALUE_GEQ));
+  gpu_fill(channel.stream, slot.data, channel.bytes, slot.sequence, 0);
+  CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(consumer), SECOND, &frame));
+  CHECK_EQUAL(frame.flags, CUDALINK_FRAME_PENDING);
+  gpu_check(consumer, frame.data, channel.bytes, slot.sequence, 0, counts);
+  if (who == CONSUMER_BEHIND_RELEASE) CHECK_OK(cudalink_frame_release(&frame, ON(consumer)));
+  if (who == PRODUCER)
+    CHECK_OK(cudalink_exporter_close(channel.exporter));
+  else
+    CHECK_OK(cudalink_importer_close(channel.importer));
+  if (frame.lease) {
+    CHECK_OK(cudalink_frame_flags(&frame, &flags));
+    CHECK_EQUAL(flags, CUDALINK_FRAME_PENDING);
+  }
+  atomic_store(gate, 1);
+  CU(cuStreamSynchronize(consumer));
+  if (frame.lease) CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+  if (who == PRODUCER)
+    CHECK_OK(cudalink_importer_close(channel.importer));
+  else
+    CHECK_OK(cudalink_exporter_close(channel.exporter));
+}
+
+TEST(close_leaves_pending_waits, 60) {
+  gpu_start();
+  CUstream stream = gpu_stream();
+  CUdeviceptr counts = gpu_counts_make();
+  for (int kind = CUDALINK_KIND_VMM; kind <= CUDALINK_KIND_IPC; kind++)
+    for (enum closer who = CONSUMER; who < CLOSERS; who++)
+      close_while_pending((cudalink_kind)kind, who, counts);
+  struct gpu_counts counted = gpu_counts_read(counts, stream);
+  CHECK_EQUAL(counted.wrong, 0);
+  CHECK(counted.seen > 0);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------------------------- */
+
+TEST(publish_behind_a_thousand_graph_launches, 120) {
+  gpu_start();
+  struct process *feed =
+      start_feed("kind=vmm slots=16 graph=1 frames=1000 drain=1 flow=1 pause=5000");
+  struct process *drain = start_drain("policy=every gpu_wait=1");
+  const char *said = process_hear(drain);
+  CHECK_EQUAL(line_number(said, "checked"), 1000);
+  CHECK_EQUAL(line_number(said, "wrong"), 0);
+  CHECK_EQUAL(line_number(process_hear(feed), "published"), 1000);
+  process_finish(drain);
+  process_finish(feed);
+}

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Looking at channels: what there is, who is on it, what they hold; and names.
+ */
+#include "link_test.h"
+
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+static cudalink_channel_info get(const char *name) {
+  static cudalink_channel_info info;
+  memset(&info, 0x55, sizeof info);
+  assert_ok(cudalink_channel_get(NULL, name, FOREVER, &info));
+  return info;
+}
+
+static void everything_is_told(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importers[3];
+  uint64_t before = cudalink_now();
+  test_open(&exporter, .name = "cam", .slots = 5, .max_slots = 12, .plane_count = 3);
+  static cudalink_channel_info info;
+  info = get("cam");
+  assert_string_equal(info.name, "cam");
+  assert_string_equal(info.directory, test_folder);
+  assert_int_equal(info.status, CUDALINK_OK);
+  assert_int_equal(info.pid, getpid());
+  assert_int_equal(info.uid, getuid());
+  assert_string_equal(info.program, "test_link_chann"); /* as /proc/PID/comm has it */
+  assert_int_equal(info.kind, CUDALINK_KIND_HOST);
+  assert_int_equal(info.slots, 5);
+  assert_true(info.slot_bytes >= BYTES);
+  assert_int_equal(info.generation, 1);
+  assert_int_equal(info.published, 0);
+  assert_int_equal(info.newest_timestamp, 0);
+  assert_in_range(info.opened, before, cudalink_now());
+  assert_int_equal(info.consumer_count, 0);
+  assert_string_equal(info.path, "host memfd");
+  assert_int_equal(info.format, 0);
+
+  test_join(&importers[0], .name = "cam", .hold = 2);
+  test_join(&importers[1], .name = "cam", .policy = CUDALINK_POLICY_EVERY);
+  test_join(&importers[2], .name = "cam", .policy = CUDALINK_POLICY_SHARED, .group = "workers");
+  cudalink_description picture = {0};
+  assert_ok(cudalink_describe_picture(&picture, CUDALINK_FORMAT_I420, 32, 16, 0));
+  cudalink_slot slot;
+  assert_ok(cudalink_exporter_begin(exporter, &picture, FOREVER, &slot));
+  assert_ok(cudalink_exporter_publish(exporter, &slot, COMPLETE));
+  cudalink_frame held[3];
+  for (int i = 0; i < 3; i++)
+    assert_ok(cudalink_importer_acquire(importers[i], COMPLETE, FOREVER, &held[i]));
+  info = get("cam");
+  assert_int_equal(info.published, 1);
+  assert_int_equal(info.dropped, 0);
+  assert_int_equal(info.newest_timestamp, held[0].timestamp);
+  assert_int_equal(info.format, CUDALINK_FORMAT_I420);
+  assert_int_equal(info.width, 32);
+  assert_int_equal(info.height, 16);
+  assert_int_equal(info.plane_count, picture.plane_count);
+  assert_int_equal(info.consumer_count, 3);
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(info.consumers[i].pid, getpid());
+    assert_int_equal(info.consumers[i].uid, getuid());
+    assert_string_equal(info.consumers[i].program, "test_link_chann");
+    assert_int_equal(info.consumers[i].hold, i ? 1 : 2);
+    assert_int_equal(info.consumers[i].held, 1);
+    assert_int_equal(info.consumers[i].isolated, 0);
+  }
+  assert_int_equal(info.consumers[0].policy, CUDALINK_POLICY_LATEST);
+  assert_int_equal(info.consumers[1].policy, CUDALINK_POLICY_EVERY);
+  assert_int_equal(info.consumers[1].position, 1); /* taken last */
+  assert_string_equal(info.consumers[2].group, "workers");
+  for (int i = 0; i < 3; i++)
+    test_release(&held[i]);
+  info = get("cam");
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(info.consumers[i].held, 0);
+    assert_int_equal(info.consumers[i].held_for, 0);
+    assert_ok(cudalink_importer_close(importers[i]));
+  }
+  UNTIL(get("cam").consumer_count == 0);
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+/* For how long a frame is held counts from when it was taken, not from the first time that somebody
+ * asks: while frames flow, at least. */
+static void held_for_counts_from_the_start(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter, .name = "cam");
+  test_join(&importer, .name = "cam");
+  test_send(exporter);
+  cudalink_frame held = test_take(importer);
+  uint64_t start = cudalink_now();
+  do
+    test_send(exporter);
+  while (cudalink_now() < start + 400000000);
+  cudalink_channel_info info = get("cam");
+  assert_int_equal(info.consumers[0].held, 1);
+  assert_in_range(info.consumers[0].held_for, 100000000, cudalink_now() - start + 1000000000);
+  test_release(&held);
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+static void the_list_is_sorted_and_complete(void **state) {
+  (void)state;
+  enum { MANY = 30 };
+  cudalink_exporter exporters[MANY];
+  cudalink_channel_info *channels;
+  size_t count;
+  assert_ok(cudalink_channels_list(NULL, FOREVER, &channels, &count));
+  size_t before = count; /* of the other usual folders */
+  cudalink_channels_free(channels);
+  for (int i = 0; i < MANY; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "channel %02d", (i * 7) % MANY);
+    test_open(&exporters[i], .name = name);
+  }
+  assert_ok(cudalink_channels_list(test_folder, FOREVER, &channels, &count));
+  assert_int_equal(count, MANY);
+  for (int i = 0; i < MANY; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "channel %02d", i);
+    assert_string_equal(channels[i].name, name);
+    assert_int_equal(channels[i].status, CUDALINK_OK);
+    assert_ok(cudalink_exporter_close(exporters[i]));
+  }
+  cudalink_channels_free(channels);
+  assert_ok(cudalink_channels_list(NULL, FOREVER, &channels, &count));
+  assert_int_equal(count, before);
+  cudalink_channels_free(channels);
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_channels_list(NULL, 0, NULL, &count));
+  assert_int_equal(test_count_files(), 0);
+}
+
+/* A folder that is named is the only one that is looked at. */
+static void only_the_named_folder(void **state) {
+  (void)state;
+  static char other[128];
+  cudalink_exporter exporter;
+  cudalink_channel_info *channels, info;
+  size_t count;
+  snprintf(other, sizeof other, "%s/other", test_folder);
+  test_open(&exporter, .name = "elsewhere");
+  assert_int_equal(mkdir(other, 0700), 0);
+  assert_ok(cudalink_channels_list(other, FOREVER, &channels, &count));
+  assert_int_equal(count, 0);
+  cudalink_channels_free(channels);
+  assert_status(CUDALINK_ERROR_NOT_FOUND, cudalink_channel_get(other, "elsewhere", 0, &info));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+static void what_is_not_there(void **state) {
+  (void)state;
+  cudalink_channel_info info;
+  assert_status(CUDALINK_ERROR_NOT_FOUND, cudalink_channel_get(NULL, "nobody", FOREVER, &info));
+  assert_said("nobody");
+  assert_said("start a producer");
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_channel_get(NULL, "", 0, &info));
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_channel_get(NULL, NULL, 0, &info));
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_channel_get(NULL, "x", 0, NULL));
+}
+
+struct left {
+  int count, sockets, locks;
+};
+
+static void count_left(void *context, const char *directory, const char *name, int has_socket) {
+  struct left *left = context;
+  assert_string_equal(directory, test_folder);
+  assert_string_not_equal(name, "alive");
+  left->count++;
+  left->sockets += has_socket && !strcmp(name, "dead");
+  left->locks += !has_socket && (!strcmp(name, "early") || !strcmp(name, "late"));
+}
+
+static struct left leftovers(void) {
+  struct left left = {0};
+  assert_ok(cudalink_channels_leftovers(test_folder, count_left, &left));
+  return left;
+}
+
+/* Files of a producer that was killed: listed as LOST, removed by clean, and in nobody's way. */
+static void remains_are_cleaned(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_channel_info *channels, info;
+  size_t count, removed;
+  test_open(&exporter, .name = "alive");
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/dead.sock", test_folder);
+  int handle = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  assert_int_equal(bind(handle, (struct sockaddr *)&address, sizeof address), 0);
+  close(handle); /* the file stays */
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/dead.lock", test_folder);
+  close(open(address.sun_path, O_CREAT | O_RDWR, 0600));
+  assert_ok(cudalink_channels_list(test_folder, FOREVER, &channels, &count));
+  assert_int_equal(count, 2);
+  assert_string_equal(channels[0].name, "alive");
+  assert_int_equal(channels[0].status, CUDALINK_OK);
+  assert_string_equal(channels[1].name, "dead");
+  assert_int_equal(channels[1].status, CUDALINK_ERROR_LOST);
+  cudalink_channels_free(channels);
+  assert_status(CUDALINK_ERROR_NOT_FOUND, cudalink_channel_get(test_folder, "dead", 0, &info));
+  unsigned files = test_count_files();
+  assert_int_equal(leftovers().count, 1);
+  assert_int_equal(leftovers().sockets, 1);
+  assert_int_equal(test_count_files(), files);
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
+                cudalink_channels_leftovers(test_folder, NULL, NULL));
+  assert_ok(cudalink_channels_clean(test_folder, &removed));
+  assert_int_equal(removed, 1);
+  assert_int_equal(leftovers().count, 0);
+  assert_ok(cudalink_channels_clean(test_folder, &removed));
+  assert_int_equal(removed, 0);
+  assert_ok(cudalink_channel_get(test_folder, "alive", FOREVER, &info));
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_int_equal(test_count_files(), 0);
+}
+
+/* A producer killed before its socket had a name, or after it was taken away: only the lock is left. */
+static void remains_without_a_socket_are_cleaned(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  size_t removed;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  test_open(&exporter, .name = "alive");
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/.early.new", test_folder);
+  int handle = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  assert_int_equal(bind(handle, (struct sockaddr *)&address, sizeof address), 0);
+  close(handle);
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/early.lock", test_folder);
+  close(open(address.sun_path, O_CREAT | O_RDWR, 0600));
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/late.lock", test_folder);
+  close(open(address.sun_path, O_CREAT | O_RDWR, 0600));
+  assert_int_equal(leftovers().count, 2);
+  assert_int_equal(leftovers().locks, 2);
+  assert_ok(cudalink_channels_clean(test_folder, &removed));
+  assert_int_equal(removed, 2);
+  assert_int_equal(test_count_files(), 2); /* the living one's */
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_int_equal(test_count_files(), 0);
+}
+
+/* ---- watch ------------------------------------------------------------------------------------------------ */
+
+static struct {
+  pthread_mutex_t mutex;
+  char names[64][CUDALINK_NAME_MAX + 1];
+  int there[64];
+  unsigned count, events;
+} seen = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void on_event(void *context, cudalink_channel_event event, const char *name) {
+  pthread_mutex_lock(&seen.mutex);
+  unsigned i = 0;
+  while (i < seen.count && strcmp(seen.names[i], name))
+    i++;
+  if (i == seen.count) strcpy(seen.names[seen.count++], name);
+  seen.there[i] += event == CUDALINK_CHANNEL_APPEARED ? 1 : -1;
+  seen.events++;
+  pthread_mutex_unlock(&seen.mutex);
+  assert_ptr_equal(context, &seen);
+}
+static int is_there(const char *name) {
+  int there = 0;
+  pthread_mutex_lock(&seen.mutex);
+  for (unsigned i = 0; i < seen.count; i++)
+    if (!strcmp(seen.names[i], name)) there = seen.there[i];
+  pthread_mutex_unlock(&seen.mutex);
+  return there;
+}
+
+static void watching(void **state) {
+  (void)state;
+  cudalink_watch *watch;
+  cudalink_exporter early, late;
+  seen.count = seen.events = 0;
+  test_open(&early, .name = "early");
+  assert_ok(cudalink_watch_open(&watch, test_folder, on_event, &seen));
+  UNTIL(is_there("early") == 1);
+  for (int i = 0; i < 5; i++) {
+    test_open(&late, .name = "late");
+    UNTIL(is_there("late") == 1);
+    assert_ok(cudalink_exporter_close(late));
+    UNTIL(is_there("late") == 0);
+  }
+  static char longest[CUDALINK_NAME_MAX + 1];
+  memset(longest, 'x', CUDALINK_NAME_MAX);
+  test_open(&late, .name = longest);
+  UNTIL(is_there(longest) == 1);
+  assert_ok(cudalink_exporter_close(late));
+  UNTIL(is_there(longest) == 0);
+  assert_int_equal(is_there("early"), 1);
+  assert_ok(cudalink_exporter_close(early));
+  UNTIL(is_there("early") == 0);
+  cudalink_watch_close(watch);
+  unsigned events = seen.events;
+  test_open(&late, .name = "late");
+  test_settle();
+  assert_int_equal(seen.events, events);
+  assert_ok(cudalink_exporter_close(late));
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_watch_open(NULL, NULL, on_event, NULL));
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_watch_open(&watch, NULL, NULL, NULL));
+  cudalink_watch_close(NULL);
+}
+
+/* ---- names -------------------------------------------------------------------------------------------------- */
+
+static void any_name_works(void **state) {
+  (void)state;
+  static char longest[CUDALINK_NAME_MAX + 1], umlauts[CUDALINK_NAME_MAX + 1];
+  memset(longest, 'x', CUDALINK_NAME_MAX);
+  for (int i = 0; i < 100; i++)
+    memcpy(umlauts + 2 * i, "\xc3\xbc", 2);
+  const char *names[] = {"a",
+                         ".",
+                         "..",
+                         ".hidden",
+                         "K\xc3\xa4se/\xc3\x84pfel",
+                         "it's \"quoted\"",
+                         "cudalink_ipc_TD>>Python",
+                         "a/b/../../c",
+                         "%41",
+                         "A",
+                         "%",
+                         "tab\tnew\nline",
+                         "\xf0\x9f\x8e\xa5",
+                         "C:\\temp\\x",
+                         "-rf",
+                         "~",
+                         "*?[]{}$(id)`id`",
+                         " ",
+                         longest,
+                         umlauts};
+  enum { COUNT = sizeof names / sizeof names[0] };
+  cudalink_exporter exporters[COUNT];
+  for (int i = 0; i < COUNT; i++)
+    test_open(&exporters[i], .name = names[i]);
+  for (int i = 0; i < COUNT; i++) {
+    cudalink_importer importer;
+    test_join(&importer, .name = names[i]);
+    uint64_t sequence = test_send(exporters[i]);
+    assert_int_equal(test_pass(importer), sequence);
+    assert_string_equal(get(names[i]).name, names[i]);
+    assert_int_equal(get(names[i]).consumer_count, 1);
+    assert_ok(cudalink_importer_close(importer));
+  }
+  cudalink_channel_info *channels;
+  size_t count;
+  assert_ok(cudalink_channels_list(test_folder, FOREVER, &channels, &count));
+  assert_int_equal(count, COUNT);
+  cudalink_channels_free(channels);
+  for (int i = 0; i < COUNT; i++)
+    assert_ok(cudalink_exporter_close(exporters[i]));
+  assert_int_equal(test_count_files(), 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    test_case(everything_is_told),
+    test_case(held_for_counts_from_the_start),
+    test_case(the_list_is_sorted_and_complete),
+    test_case(only_the_named_folder),
+    test_case(what_is_not_there),
+    test_case(remains_are_cleaned),
+    test_case(remains_without_a_socket_are_cleaned),
+    test_case(watching),
+    test_case(any_name_works),
+};
+test_main(tests)

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wait_next: a lease on the frame that the producer works on now.
+ */
+#include "stream_pair.h"
+
+/* Two frames: the first is taken, from the second on mirrors are written and the next is announced. */
+static void warm_up(void) {
+  test_send(exporter);
+  test_pass(importer);
+  test_send(exporter);
+  test_pass(importer);
+}
+
+/* Streams, both ends, warmed up. */
+#define begin_warm(slot_count, ...)                                                                \
+  do {                                                                                             \
+    begin();                                                                                       \
+    test_open(&exporter, .slots = slot_count);                                                     \
+    test_join(&importer, .gpu_wait = 1, __VA_ARGS__);                                              \
+    warm_up();                                                                                     \
+  } while (0)
+
+static int wait_next(int64_t timeout, cudalink_frame *frame) {
+  return cudalink_importer_wait_next(importer, CUDALINK_STREAM_HANDLE(other), timeout, frame);
+}
+
+static void the_next_frame_is_known_and_pending(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2);
+  for (int round = 0; round < 50; round++) {
+    assert_ok(wait_next(FOREVER, &frame));
+    assert_int_equal(frame.flags, CUDALINK_FRAME_PENDING);
+    assert_int_equal(flags_of(&frame), CUDALINK_FRAME_PENDING);
+    uint64_t sequence = test_send(exporter);
+    assert_int_equal(frame.sequence, sequence);
+    assert_ok(cudalink_host_stream_synchronize(other));
+    assert_int_equal(flags_of(&frame), 0);
+    assert_int_equal(frame.description.plane_count, 1);
+    assert_painted(&frame, sequence);
+    for (int i = 0; i < 3; i++)
+      test_send(exporter); /* it is a lease like any other */
+    assert_painted(&frame, sequence);
+    test_release(&frame);
+    UNTIL(test_got(importer).held == 0);
+  }
+  end();
+}
+
+static void one_pending_frame_at_a_time(void **state) {
+  (void)state;
+  cudalink_frame frame, second;
+  begin_warm(6, .hold = 3);
+  assert_ok(wait_next(0, &frame));
+  assert_status(CUDALINK_ERROR_BUSY, wait_next(0, &second));
+  assert_status(CUDALINK_ERROR_TIMEOUT, wait_next(MILLISECOND, &second));
+  test_send(exporter);
+  assert_ok(wait_next(FOREVER, &second));
+  assert_int_equal(second.sequence, frame.sequence + 1);
+  test_release(&frame);
+  assert_int_equal(cudalink_frame_release(&second, COMPLETE), CUDALINK_OK); /* given up */
+  end();
+}
+
+static void an_announced_frame_may_be_abandoned(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2);
+  assert_ok(wait_next(FOREVER, &frame));
+  uint64_t sequence = test_abandon(exporter);
+  assert_int_equal(frame.sequence, sequence);
+  assert_ok(cudalink_host_stream_synchronize(other)); /* it does not wait for ever */
+  assert_int_equal(flags_of(&frame), 0);
+  assert_status(CUDALINK_ERROR_SKIPPED, cudalink_frame_release(&frame, COMPLETE));
+  assert_int_equal(frame.lease, 0);
+  uint64_t next = test_send(exporter);
+  assert_true(next > sequence);
+  assert_int_equal(test_pass(importer), next);
+  /* Told so however late: the producer has gone on by far more than it remembers. */
+  assert_ok(wait_next(FOREVER, &frame));
+  test_abandon(exporter);
+  for (int i = 0; i < 200; i++)
+    test_send(exporter);
+  assert_int_equal(flags_of(&frame), 0);
+  assert_status(CUDALINK_ERROR_SKIPPED, cudalink_frame_release(&frame, COMPLETE));
+  end();
+}
+
+/* The next frame needs larger memory: what was announced is void. */
+static void a_new_generation_skips_the_announced_frame(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2);
+  assert_ok(wait_next(FOREVER, &frame));
+  uint64_t sequence = test_send_bytes(exporter, 50000, COMPLETE);
+  assert_true(sequence > frame.sequence);
+  assert_ok(cudalink_host_stream_synchronize(other));
+  assert_status(CUDALINK_ERROR_SKIPPED, cudalink_frame_release(&frame, COMPLETE));
+  assert_int_equal(test_pass(importer), sequence);
+  end();
+}
+
+/* A pending frame that was published counts as complete also when its slot number is long in use by
+ * a later generation. */
+static void ready_stays_ready_across_generations(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2);
+  assert_ok(wait_next(FOREVER, &frame));
+  uint64_t sequence = test_send(exporter);
+  assert_int_equal(frame.sequence, sequence);
+  for (int i = 0; i < 20; i++)
+    test_send_bytes(exporter, 50000, COMPLETE);
+  assert_int_equal(flags_of(&frame), 0);
+  assert_painted(&frame, sequence);
+  test_release(&frame);
+  end();
+}
+
+static void close_of_the_producer_ends_the_wait(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2, .gpu_wait_limit = FOREVER);
+  assert_ok(wait_next(FOREVER, &frame));
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_host_stream_synchronize(other));
+  int status = cudalink_frame_release(&frame, COMPLETE);
+  assert_true(status == CUDALINK_ERROR_SKIPPED || status == CUDALINK_ERROR_LOST);
+  assert_ok(cudalink_importer_close(importer));
+  cudalink_host_stream_destroy(stream);
+  cudalink_host_stream_destroy(other);
+}
+
+static void it_is_lost_after_the_limit(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2, .gpu_wait_limit = SHORT);
+  assert_ok(wait_next(FOREVER, &frame));
+  assert_ok(cudalink_host_stream_synchronize(other)); /* nobody publishes */
+  assert_int_equal(flags_of(&frame), CUDALINK_FRAME_LOST);
+  assert_status(CUDALINK_ERROR_LOST, cudalink_frame_release(&frame, COMPLETE));
+  assert_int_equal(test_got(importer).lost, 1);
+  uint64_t sequence = test_send(exporter);
+  (void)sequence;
+  end();
+}
+
+static void what_makes_no_sense_is_refused(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  cudalink_importer plain;
+  begin();
+  test_open(&exporter, .slots = 4);
+  test_join(&importer, .gpu_wait = 1);
+  test_join(&plain);
+  assert_status(CUDALINK_ERROR_STREAM, cudalink_importer_wait_next(importer, COMPLETE, 0, &frame));
+  assert_said("COMPLETE");
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
+                cudalink_importer_wait_next(plain, CUDALINK_STREAM_HANDLE(other), 0, &frame));
+  assert_said("gpu_wait");
+  assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
+                cudalink_importer_wait_next(importer, CUDALINK_STREAM_HANDLE(other), 0, NULL));
+  assert_status(CUDALINK_ERROR_BUSY, wait_next(0, &frame)); /* nothing was announced yet */
+  assert_ok(cudalink_importer_close(plain));
+  end();
+}
+
+/* Slots grow for holders although a frame is announced after every publish. */
+static void slots_grow_beside_announcements(void **state) {
+  (void)state;
+  cudalink_importer holder;
+  cudalink_frame held[3];
+  begin();
+  test_open(&exporter, .slots = 3, .hold_limit = FOREVER);
+  test_join(&importer, .gpu_wait = 1);
+  warm_up();
+  test_join(&holder, .hold = 3, .policy = CUDALINK_POLICY_IN_ORDER);
+  for (int i = 0; i < 3; i++) {
+    uint64_t sequence = test_send(exporter);
+    do {
+      held[i] = test_take(holder);
+      if (held[i].sequence < sequence) test_release(&held[i]);
+    } while (held[i].sequence < sequence);
+  }
+  for (int i = 0; i < 20; i++) {
+    uint64_t sequence = test_send(exporter);
+    assert_int_equal(test_pass(importer), sequence);
+  }
+  for (int i = 0; i < 3; i++)
+    test_release(&held[i]);
+  assert_int_equal(test_sent(exporter).evicted, 0);
+  assert_ok(cudalink_importer_close(holder));
+  end();
+}
+
+/* The producer paints by a stream, and wait_next's stream reads behind it: always whole. */
+struct reader {
+  cudalink_frame frame;
+  _Atomic int result;
+};
+static void read_frame(void *context) {
+  struct reader *reader = context;
+  const unsigned char *data = reader->frame.data;
+  int whole = 1;
+  for (uint64_t i = 0; i < BYTES; i++)
+    if (data[i] != test_byte(reader->frame.sequence, i)) whole = 2;
+  atomic_store(&reader->result, whole);
+}
+static void paint_slot(void *context) {
+  const cudalink_slot *slot = context;
+  test_paint(slot->data, BYTES, slot->sequence);
+}
+static void streams_on_both_ends(void **state) {
+  (void)state;
+  enum { ROUNDS = 500 };
+  static cudalink_slot slots[ROUNDS];
+  static struct reader readers[ROUNDS];
+  begin_warm(6, .hold = 2);
+  int got = 0;
+  for (int i = 0; i < ROUNDS; i++) {
+    bool taken = wait_next(0, &readers[i].frame) == CUDALINK_OK;
+    assert_ok(test_try_begin(exporter, FOREVER, &slots[i]));
+    assert_ok(cudalink_host_stream_push(stream, paint_slot, &slots[i]));
+    assert_ok(cudalink_exporter_publish(exporter, &slots[i], CUDALINK_STREAM_HANDLE(stream)));
+    atomic_store(&readers[i].result, taken ? 0 : 1);
+    if (!taken) continue;
+    assert_int_equal(readers[i].frame.sequence, slots[i].sequence);
+    got++;
+    assert_ok(cudalink_host_stream_push(other, read_frame, &readers[i]));
+    assert_ok(cudalink_frame_release(&readers[i].frame, CUDALINK_STREAM_HANDLE(other)));
+  }
+  assert_ok(cudalink_host_stream_synchronize(other));
+  for (int i = 0; i < ROUNDS; i++)
+    assert_int_equal(atomic_load(&readers[i].result), 1);
+  assert_true(got > 0);
+  end();
+}
+
+static const struct CMUnitTest tests[] = {
+    test_case(the_next_frame_is_known_and_pending),
+    test_case(one_pending_frame_at_a_time),
+    test_case(an_announced_frame_may_be_abandoned),
+    test_case(a_new_generation_skips_the_announced_frame),
+    test_case(ready_stays_ready_across_generations),
+    test_case(close_of_the_producer_ends_the_wait),
+    test_case(it_is_lost_after_the_limit),
+    test_case(what_makes_no_sense_is_refused),
+    test_case(slots_grow_beside_announcements),
+    test_case(streams_on_both_ends),
+};
+test_main(tests)

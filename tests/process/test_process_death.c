@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Processes that die or stop: what the others get, and what of the dead stays.
+ */
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "roles.h"
+
+/* ---- the producer dies ----------------------------------------------------------------------- */
+
+/* What was complete is read, its end is told once, the next producer's frames follow. */
+TEST(producer_killed, 20) {
+  struct process *producer = start_producer("salt=1");
+  struct process *consumer = start_consumer("policy=every");
+  ASK(producer, "consumers 1", "consumers 1");
+  ASK(producer, "publish 3", "published 3");
+  process_kill(producer);
+  ASK(consumer, "take 3", "took 1 3 0 1");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "error CUDALINK_ERROR_LOST");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 1"), "error CUDALINK_ERROR_TIMEOUT");
+  producer = start_producer("salt=2");
+  process_tell(consumer, "until 2");
+  ASK(producer, "consumers 1", "consumers 1");
+  ASK(producer, "publish 1", "published 1");
+  process_expect(consumer, "frame 1 2");
+  process_finish(consumer);
+  process_finish(producer);
+}
+
+/* Half a frame is never seen. */
+TEST(producer_killed_while_it_writes, 20) {
+  struct process *producer = start_producer("salt=1");
+  struct process *consumer = start_consumer("policy=every");
+  wait_joined(consumer);
+  ASK(producer, "publish 2", "published 2");
+  ASK(producer, "begin", "begun");
+  process_kill(producer);
+  ASK(consumer, "take 2", "took 1 2 0 1");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "error CUDALINK_ERROR_LOST");
+  process_finish(consumer);
+}
+
+/* What a consumer holds stays whole, also after the death of who made it. */
+TEST(producer_killed_while_frames_are_held, 20) {
+  struct process *producer = start_producer("salt=1 bytes=1000000 slots=6");
+  struct process *consumer = start_consumer("policy=every hold=3");
+  wait_joined(consumer);
+  ASK(producer, "publish 3", "published 3");
+  ASK(consumer, "hold", "holds 1");
+  ASK(consumer, "hold", "holds 2");
+  ASK(consumer, "hold", "holds 3");
+  process_kill(producer);
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "error CUDALINK_ERROR_LOST");
+  producer = start_producer("salt=2 bytes=1000000");
+  wait_joined(consumer);
+  ASK(producer, "publish 5", "published 5");
+  ASK(consumer, "check", "whole 3");
+  ASK(consumer, "release", "released 3");
+  process_finish(consumer);
+  process_finish(producer);
+}
+
+/* ---- a consumer dies ------------------------------------------------------------------------- */
+
+/* An every-frame consumer that takes nothing holds the producer up, until it dies. */
+TEST(consumer_killed_while_producer_waits, 20) {
+  struct process *producer = start_producer("begin_ms=10 hold_ms=600000");
+  struct process *consumer = start_consumer("policy=every");
+  wait_joined(consumer);
+  CHECK_CONTAINS(process_ask(producer, "publish 100"), "error CUDALINK_ERROR_BUSY");
+  process_kill(consumer);
+  WAIT_UNTIL(statistic(producer, "deaths") == 1);
+  CHECK_CONTAINS(process_ask(producer, "publish 100"), "published");
+  CHECK_EQUAL(statistic(producer, "consumers"), 0);
+  process_finish(producer);
+}
+
+/* A member of a group dies: its frame goes to another member, marked. */
+TEST(member_of_group_killed, 20) {
+  struct process *producer = start_producer("hold_ms=600000");
+  struct process *first = start_consumer("policy=shared group=g");
+  wait_joined(first);
+  ASK(producer, "publish 1", "published 1");
+  ASK(first, "hold", "holds 1");
+  struct process *second = start_consumer("policy=shared group=g");
+  wait_joined(second);
+  process_kill(first);
+  ASK(second, "acquire 10000", "frame 1 1");
+  CHECK_EQUAL(statistic(second, "redelivered"), 1);
+  process_finish(second);
+  process_finish(producer);
+}
+
+/* ---- stopped, not dead ----------------------------------------------------------------------- */
+
+static void stop(struct process *process) {
+  process_signal(process, SIGSTOP);
+  WAIT_UNTIL(process_is_stopped(process));
+}
+
+/* One frame less for the producer, which goes on at once and takes nothing back; the frame is
+ * whole for as long as it is held. */
+TEST(consumer_stopped_with_frames, 30) {
+  struct process *producer = start_producer("slots=3 max_slots=3 hold_ms=1000");
+  struct process *consumer = start_consumer("policy=order");
+  struct process *other = start_consumer("policy=order");
+  wait_joined(consumer);
+  wait_joined(other);
+  ASK(producer, "publish 1", "published 1");
+  ASK(consumer, "hold", "holds 1");
+  ASK(other, "hold", "holds 1");
+  stop(consumer);
+  ASK(producer, "publish 1", "published 2");
+  ASK(other, "release", "released 1");
+  ASK(producer, "publish 50", "published 52");
+  process_signal(consumer, SIGCONT);
+  ASK(consumer, "check", "whole 1");
+  ASK(consumer, "release", "released 1");
+  ASK(producer, "publish 50", "published 102");
+  CHECK_EQUAL(statistic(producer, "evicted"), 0);
+  process_finish(consumer);
+  process_finish(other);
+  process_finish(producer);
+}
+
+/* Three hold all there is: the producer takes frames back. They stay whole for as long as they are
+ * held; each one is told once, and joins again. */
+TEST(evicted_consumer_joins_again, 30) {
+  struct process *producer = start_producer("slots=3 max_slots=3 hold_ms=20");
+  struct process *consumers[3];
+  for (int i = 0; i < 3; i++) {
+    consumers[i] = start_consumer("policy=order");
+    wait_joined(consumers[i]);
+    CHECK_CONTAINS(process_ask(producer, "publish 1"), "published");
+    CHECK_CONTAINS(process_ask(consumers[i], "hold"), "holds");
+  }
+  for (int i = 0; i < 3; i++)
+    stop(consumers[i]);
+  CHECK_CONTAINS(process_ask(producer, "publish 50"), "published");
+  CHECK(statistic(producer, "evicted") >= 1);
+  for (int i = 0; i < 3; i++)
+    process_signal(consumers[i], SIGCONT);
+  int64_t told = 0;
+  for (int i = 0; i < 3; i++) {
+    ASK(consumers[i], "check", "whole 1");
+    ASK(consumers[i], "release", "released 1");
+    process_tell(consumers[i], "run");
+  }
+  CHECK_CONTAINS(process_ask(producer, "publish 50"), "published");
+  WAIT_UNTIL(statistic(producer, "consumers") == 3);
+  CHECK_CONTAINS(process_ask(producer, "publish 50"), "published");
+  for (int i = 0; i < 3; i++) {
+    unsigned long long received, missed, lost, ended, evicted;
+    const char *line = process_ask(consumers[i], "stop");
+    CHECK_EQUAL(sscanf(line, "stopped %llu %llu %llu %llu %llu", &received, &missed, &lost, &ended,
+                       &evicted),
+                5);
+    CHECK_EQUAL(lost + ended, 0);
+    told += (int64_t)evicted;
+  }
+  CHECK_EQUAL(told, statistic(producer, "evicted"));
+  for (int i = 0; i < 3; i++)
+    process_finish(consumers[i]);
+  process_finish(producer);
+}
+
+/* A producer that stands still is not dead: waits end by their time-out, then frames go on. */
+TEST(producer_stopped, 20) {
+  struct process *producer = start_producer("salt=1");
+  struct process *consumer = start_consumer("policy=every");
+  wait_joined(consumer);
+  ASK(producer, "publish 1", "published 1");
+  stop(producer);
+  ASK(consumer, "take 1", "took 1 1 0 1");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 300"), "error CUDALINK_ERROR_TIMEOUT");
+  struct process *late = start_consumer("policy=latest");
+  CHECK_CONTAINS(process_ask(late, "acquire 100"), "error CUDALINK_ERROR_TIMEOUT");
+  process_signal(producer, SIGCONT);
+  wait_joined(late);
+  ASK(producer, "publish 2", "published 3");
+  ASK(consumer, "take 2", "took 2 3 0 1");
+  process_finish(consumer);
+  process_finish(late);
+  process_finish(producer);
+}
+
+/* A stopped producer that is killed is dead like any other. */
+TEST(stopped_producer_killed, 20) {
+  struct process *producer = start_producer("salt=1");
+  struct process *consumer = start_consumer("policy=every");
+  wait_joined(consumer);
+  ASK(producer, "publish 1", "published 1");
+  stop(producer);
+  process_kill(producer);
+  ASK(consumer, "take 1", "took 1 1 0 1");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "error CUDALINK_ERROR_LOST");
+  process_finish(consumer);
+}
+
+/* A producer stands still while a consumer joins, for longer than a handshake may take: the
+ * consumer's wait ends by its own time-out only. */
+TEST(producer_stopped_during_the_handshake, 30) {
+  struct process *producer = start_producer("salt=1");
+  stop(producer);
+  struct process *consumer = start_consumer("policy=latest");
+  process_tell(consumer, "acquire 20000");
+  harness_pause(3000000); /* a handshake may take 2 s */
+  CHECK(!process_has_line(consumer));
+  process_signal(producer, SIGCONT);
+  ASK(producer, "consumers 1", "consumers 1");
+  ASK(producer, "publish 1", "published 1");
+  process_expect(consumer, "frame 1 1");
+  process_finish(consumer);
+  process_finish(producer);
+}

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""cudalink doctor on a machine that works, and on ones in which something is broken: the line of the
+thing that is broken says so, the advice fits, and the exit code says what still runs."""
+
+import errno
+import json
+import os
+import resource
+import signal
+import subprocess
+import unittest
+
+import seccomp
+from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
+
+HOST_AND_GPU, HOST_ONLY, NOTHING = 0, 1, 5
+
+
+def limited(what, value):
+    def limit():
+        resource.setrlimit(what, (value, resource.getrlimit(what)[1]))
+
+    return limit
+
+
+class DoctorTest(ProgramTest):
+    def with_driver(self, **settings):
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment.update(settings)
+
+    def doctor(self, code, **options):
+        """The items by id, and the summary."""
+        out, _ = self.run_program("doctor", "--json", code=code, **options)
+        lines = [json.loads(line) for line in out.splitlines()]
+        return {item["id"]: item for item in lines[:-1]}, lines[-1]
+
+    def assert_failed(self, item, text, advice=""):
+        self.assertEqual(item["state"], "failed", item)
+        self.assertIn(text, item["text"])
+        self.assertTrue(item["advice"], item)
+        self.assertIn(advice, item["advice"])
+
+    def doctor_with_mount(self, place, options, code):
+        """In a mount namespace, where an empty file system lies over `place`."""
+        own = ["unshare", "--mount", *(["--map-root-user"] if os.getuid() else [])]
+        if subprocess.run([*own, "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("needs user namespaces")
+        script = 'mount -t tmpfs -o "$1" none "$2" && exec "$0" doctor --json'
+        done = subprocess.run(
+            [*own, "sh", "-c", script, PROGRAM, options, place],
+            env=self.environment, stdout=subprocess.PIPE, timeout=60, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, code, done.stdout)
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return {item["id"]: item for item in lines[:-1]}, lines[-1]
+
+    # ---- a machine that works
+
+    def test_host_alone(self):
+        items, summary = self.doctor(HOST_AND_GPU)
+        self.assertEqual((summary["host"], summary["gpu"]), (True, False))
+        for name in ("kind.host", "memfd", "runtime_folder", "kill", "demo.host"):
+            self.assertEqual(items[name]["state"], "ok", items[name])
+        self.assertGreater(items["kill"]["ns"], 0)
+        self.assert_failed(items["driver"], "no CUDA driver is installed")
+
+    def test_with_a_driver(self):
+        self.with_driver()
+        items, summary = self.doctor(HOST_AND_GPU)
+        self.assertEqual((summary["host"], summary["gpu"]), (True, True))
+        for name in ("driver", "kind.vmm", "kind.ipc", "sync.write64", "sync.wait64", "demo.vmm"):
+            self.assertEqual(items[name]["state"], "ok", items[name])
+
+    def test_for_people(self):
+        self.with_driver()
+        out, _ = self.run_program("doctor")
+        self.assertRegex(out, r"GPU 0: .* MiB, compute capability \d+\.\d")
+        self.assertRegex(out, r"(?m)^ok +demo\.vmm +[\d.]+ (ms|s)  one process sent")
+        self.assertTrue(out.endswith("in memory of the CPU: yes; on the GPU: yes\n"), out)
+
+    # ---- things broken, one at a time; test_doctor_calls.py: each call of the driver
+
+    def test_broken_vmm(self):
+        self.with_driver(FAKECUDA_FAIL="cuMemCreate:0:801")
+        items, summary = self.doctor(HOST_ONLY)
+        self.assertEqual((summary["host"], summary["gpu"]), (True, False))
+        self.assert_failed(items["kind.vmm"], "801")
+        self.assertEqual(items["demo.vmm"]["state"], "failed")
+
+    def test_broken_export(self):
+        self.with_driver(FAKECUDA_FAIL="cuMemExportToShareableHandle:0:1")
+        items, _ = self.doctor(HOST_ONLY)
+        self.assert_failed(items["kind.vmm"], "failed")
+        self.assertEqual(items["kind.ipc"]["state"], "ok", items["kind.ipc"])
+
+    def test_broken_ipc(self):
+        self.with_driver(FAKECUDA_FAIL="cuIpcGetMemHandle:0:801")
+        items, _ = self.doctor(HOST_AND_GPU)
+        self.assert_failed(items["kind.ipc"], "801")
+        self.assertEqual(items["kind.vmm"]["state"], "ok", items["kind.vmm"])
+
+    def test_broken_stream_memory_operations(self):
+        self.with_driver(FAKECUDA_FAIL="cuStreamWriteValue64:0:801")
+        items, _ = self.doctor(HOST_AND_GPU)  # there are fall-backs
+        self.assert_failed(items["sync.write64"], "801")
+        self.assertEqual(items["sync.write32"]["state"], "ok", items["sync.write32"])
+
+    def test_a_driver_that_crashes(self):
+        self.with_driver(FAKECUDA_FAIL=f"cuMemCreate:0:-{int(signal.SIGABRT)}")
+        items, _ = self.doctor(HOST_ONLY)
+        self.assert_failed(items["kind.vmm"], "ended by signal 6")
+
+    def test_a_driver_that_is_too_old(self):
+        self.with_driver(FAKECUDA_VERSION="11.2")
+        items, _ = self.doctor(HOST_ONLY)
+        self.assert_failed(items["driver"], "11.2")
+
+    def test_no_gpu(self):
+        self.with_driver(FAKECUDA_DEVICES="0")
+        items, _ = self.doctor(HOST_ONLY)
+        self.assertEqual(items["driver"]["state"], "failed", items["driver"])
+
+    def test_no_usable_folder(self):
+        self.channels.chmod(0o777)  # anybody could put a socket there
+        items, summary = self.doctor(NOTHING)
+        self.assertFalse(summary["host"])
+        self.assert_failed(items["runtime_folder"], str(self.channels))
+        self.assertEqual(items["demo.host"]["state"], "failed")
+
+    def test_a_folder_that_cannot_be_made(self):
+        self.environment["CUDALINK_RUNTIME_DIR"] = "/proc/cudalink"
+        items, _ = self.doctor(NOTHING)
+        self.assert_failed(items["runtime_folder"], "/proc/cudalink", "CUDALINK_RUNTIME_DIR")
+        self.assert_failed(items["kill"], "/proc/cudalink", "runtime_folder")
+        self.assert_failed(items["demo.host"], "/proc/cudalink", "lines above")
+
+    def test_a_read_only_folder(self):
+        items, _ = self.doctor_with_mount(self.channels, "ro,mode=700", NOTHING)
+        self.assert_failed(items["kill"], "Read-only file system", "runtime_folder")
+        self.assert_failed(items["demo.host"], "Read-only file system")
+
+    def test_no_dev_shm(self):
+        """Only the original cuda-link's channels need it: the main job runs."""
+        items, summary = self.doctor_with_mount("/dev/shm", "ro", HOST_AND_GPU)
+        self.assertTrue(summary["host"])
+        self.assert_failed(items["dev_shm"], "/dev/shm can't be written to", "original cuda-link")
+
+    @unittest.skipUnless(seccomp.MEMFD_CREATE, "needs a newer kernel")
+    def test_no_memfd(self):
+        """As in a sandbox that knows no memfd_create, or none of any size."""
+        for error in (errno.ENOSYS, errno.EPERM):
+            items, _ = self.doctor(NOTHING, preexec_fn=seccomp.deny(seccomp.MEMFD_CREATE, error))
+            self.assert_failed(items["memfd"], os.strerror(error), "allow memfd_create")
+            self.assert_failed(items["kind.host"], os.strerror(error), "memfd")
+            self.assert_failed(items["kill"], os.strerror(error), "memfd")
+            self.assert_failed(items["demo.host"], os.strerror(error), "lines above")
+            self.assertEqual(items["helper"]["state"], "ok", items["helper"])
+
+    def test_a_descriptor_limit(self):
+        items, _ = self.doctor(NOTHING, preexec_fn=limited(resource.RLIMIT_NOFILE, 16))
+        self.assert_failed(items["limit.nofile"], "is 16", "ulimit -n")
+        self.assert_failed(items["demo.host"], "", "lines above")  # which of its processes fails first varies
+
+    def test_nothing_above_says_why(self):
+        """Then the advice does not point there. One line of the reason is enough."""
+        self.with_driver(FAKECUDA_FAIL="cuMemcpyDtoHAsync:0:700")
+        items, _ = self.doctor(HOST_ONLY)
+        self.assert_failed(items["demo.vmm"], "700", "nothing above failed")
+        self.assertNotIn("\n", items["demo.vmm"]["text"])
+
+    def test_a_file_size_limit(self):
+        items, _ = self.doctor(NOTHING, preexec_fn=limited(resource.RLIMIT_FSIZE, 4096))
+        self.assertEqual(items["limit.fsize"]["state"], "failed", items["limit.fsize"])
+        self.assertEqual(items["demo.host"]["state"], "failed")
+
+    def test_foreign_file(self):
+        (self.channels / "holiday.jpg").touch()
+        items, _ = self.doctor(HOST_AND_GPU)
+        self.assert_failed(items["channels"], "holiday.jpg")
+        (self.channels / "holiday.jpg").unlink()
+
+    def test_a_dead_producer(self):
+        sender = self.start("send", "gone", "--size", "64x48")
+        self.wait_for_line(sender, "gone")
+        sender.kill()
+        sender.wait()
+        items, _ = self.doctor(HOST_AND_GPU)
+        self.assertIn("1 channel, 1 of them", items["channels"]["text"])
+        self.assertIn("cudalink gc", items["channels"]["advice"])
+        self.run_program("gc")
+
+
+if __name__ == "__main__":
+    main()

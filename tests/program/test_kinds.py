@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Each command with each kind of memory, on the fake driver: what is used is what was asked for, and
+the program says which way and why."""
+
+import json
+import os
+
+from program import FAKE_DRIVER, ProgramTest, main
+
+PATHS = {"vmm": "gpu vmm descriptor", "ipc": "gpu ipc handle", "host": "host memfd"}
+UUID = "GPU-facecda0-1e55-4000-8000-66616b650003"  # of GPU 2; the fake wants the whole of it
+
+
+class OnFakeDriver(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+
+
+class Kinds(OnFakeDriver):
+    def check(self, summary, kind, wanted):
+        self.assertEqual((summary["kind"], summary["path"]), (kind, PATHS[kind]))
+        self.assertTrue(summary["reason"])
+        if wanted != "auto":
+            words = "" if kind == "host" else "; words by 64-bit stream memory operations"
+            self.assertEqual(summary["reason"], "asked for" + words)
+
+    def each(self):
+        for wanted, kind in (("auto", "vmm"), ("vmm", "vmm"), ("ipc", "ipc"), ("host", "host")):
+            with self.subTest(kind=wanted):
+                yield wanted, kind
+
+    def test_demo(self):
+        for wanted, kind in self.each():
+            result = self.run_json("demo", "--kind", wanted, "--seconds", 0.5, "--size", "64x48")
+            self.check(result, kind, wanted)
+            self.assertIs(result["ok"], True)
+            self.assertEqual((result["torn"], result["lost"]), (0, 0))
+
+    def test_demo_says_why(self):
+        for wanted, kind in self.each():
+            out, _ = self.run_program("demo", "--kind", wanted, "--seconds", 0.2, "--size", "64x48")
+            first = out.splitlines()[0]
+            self.assertIn(f'kind {kind}, path "{PATHS[kind]}": ', first)
+            reason = "worked when tried" if wanted == "auto" else "asked for"
+            self.assertIn(reason, first)
+
+    def test_send_and_recv(self):
+        for wanted, kind in self.each():
+            for accepted in ("auto", kind):
+                receiver = self.start(
+                    "recv", "x", "--kind", accepted, "--policy", "every", "--once", "--check", "--json"
+                )
+                sent = self.run_json(
+                    "send", "x", "--kind", wanted, "--pattern", "check", "--size", "64x48", "--count",
+                    30, "--fps", 0, "--wait-consumers", 1,
+                )  # fmt: skip
+                received = json.loads(self.finish(receiver)[0])
+                self.check(sent, kind, wanted)
+                self.assertEqual((received["kind"], received["path"]), (kind, PATHS[kind]))
+                self.assertEqual(received["frames_received"], 30)
+                self.assertEqual((received["checked"], received["torn"]), (30, 0))
+
+    def test_recv_of_another_kind(self):
+        sender = self.start("send", "x", "--kind", "vmm", "--size", "64x48")
+        self.wait_for_line(sender, "channel x")
+        error = self.fail_program("recv", "x", "--kind", "ipc", "--count", 1, code=3)
+        self.assertIn("of kind vmm, not ipc", error)
+        self.interrupt(sender)
+
+    def test_files_through_a_gpu(self):
+        """Odd sizes and several planes: what comes out is what went in."""
+        for wanted, _ in self.each():
+            for name, form in (("a", "RGBA8"), ("b", "NV12")):
+                receiver = self.start(
+                    "recv", "x", "--policy", "every", "--once", "--out", f"{name}.raw", "--as", "raw"
+                )
+                self.run_program(
+                    "send", "x", "--pattern", "check", "--size", "62x38", "--format", form, "--count", 3,
+                    "--kind", wanted, "--fps", 0, "--wait-consumers", 1,
+                )  # fmt: skip
+                self.finish(receiver)
+            sizes = [os.path.getsize(self.path(f"{name}.raw")) for name in "ab"]
+            self.assertEqual(sizes, [62 * 38 * 4 * 3, 62 * 38 * 3 // 2 * 3])
+
+    def test_bench(self):
+        for wanted, kind in self.each():
+            result = self.run_json("bench", "--quick", "--row", "acquire", "--kind", wanted)
+            self.assertEqual(result["kind"], kind)
+            self.assertEqual([row["name"] for row in result["results"]], ["acquire"])
+            self.assertGreater(result["results"][0]["p50"], 0)
+
+
+class Devices(OnFakeDriver):
+    def setUp(self):
+        super().setUp()
+        self.environment["FAKECUDA_DEVICES"] = "3"
+
+    COMMANDS = (
+        ("demo", "--seconds", 0.2, "--size", "64x48"),
+        ("send", "x", "--count", 1, "--size", "64x48"),
+    )
+
+    def test_by_number(self):
+        for command in self.COMMANDS:
+            for number in (0, 2):
+                result = self.run_json(*command, "--kind", "vmm", "--device", number)
+                self.assertEqual(result["kind"], "vmm")
+            error = self.fail_program(*command, "--kind", "vmm", "--device", 3, code=3)
+            self.assertIn("GPU 3 was asked for, but 3 are visible", error)
+        result = self.run_json("bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 2)
+        self.assertGreater(result["results"][0]["p50"], 0)
+        error = self.fail_program(
+            "bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 3, code=3
+        )
+        self.assertIn("GPU 3 was asked for", error)
+
+    def test_by_uuid(self):
+        for command in self.COMMANDS:
+            result = self.run_json(*command, "--kind", "vmm", "--device", UUID)
+            self.assertEqual(result["kind"], "vmm")
+            error = self.fail_program(*command, "--kind", "vmm", "--device", "GPU-00", code=3)
+            self.assertIn("no GPU that it may use", error)
+
+    def test_consumer_on_another(self):
+        """A consumer may map a producer's memory for its own GPU."""
+        receiver = self.start("recv", "x", "--device", 1, "--count", 3, "--check", "--json")
+        self.run_program(
+            "send", "x", "--kind", "vmm", "--device", 0, "--pattern", "check", "--size", "64x48",
+            "--count", 200, "--wait-consumers", 1,
+        )  # fmt: skip
+        self.assertEqual(json.loads(self.finish(receiver)[0])["torn"], 0)
+
+    def test_what_is_no_device(self):
+        for value in ("-1", "first", "GPU-", "GPU-xyz", "1.5", "99999999999", ""):
+            for command in ("demo", "send", "recv", "bench"):
+                name = () if command in ("demo", "bench") else ("x",)
+                error = self.fail_program(command, *name, f"--device={value}", code=2)
+                self.assertIn("UUID", error)
+
+
+class Fallbacks(OnFakeDriver):
+    """auto never fails, and says what was in the way."""
+
+    def demo(self):
+        return self.run_json("demo", "--seconds", 0.2, "--size", "64x48")
+
+    def test_no_driver(self):
+        self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+        result = self.demo()
+        if result["kind"] == "host":  # else this machine has one
+            self.assertIn("no CUDA driver is installed", result["reason"])
+
+    def test_no_gpu(self):
+        self.environment["FAKECUDA_DEVICES"] = "0"
+        result = self.demo()
+        self.assertEqual(result["kind"], "host")
+        self.assertIn("no GPU that it may use", result["reason"])
+
+    def test_descriptors_refused(self):
+        self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801"
+        result = self.demo()
+        self.assertEqual((result["kind"], result["path"]), ("ipc", PATHS["ipc"]))
+        self.assertIn("CUDA_ERROR_NOT_SUPPORTED", result["reason"])
+        self.assertIn("sharing by legacy handle worked when tried, by descriptor not", result["reason"])
+        self.assertTrue(result["ok"])
+        error = self.fail_program("demo", "--kind", "vmm", "--seconds", 0.2, code=3)
+        self.assertIn("CUDA_ERROR_NOT_SUPPORTED", error)
+
+    def test_nothing_can_be_shared(self):
+        self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801,cuIpcGetMemHandle:0:1"
+        result = self.demo()
+        self.assertEqual(result["kind"], "host")
+        self.assertIn("CUDA_ERROR_NOT_SUPPORTED", result["reason"])
+        self.assertIn("CUDA_ERROR_INVALID_VALUE", result["reason"])
+
+
+main()

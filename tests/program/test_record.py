@@ -1,0 +1,414 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Recordings: every byte, every description, every time; damaged, cut off, on a full disk."""
+
+import json
+import os
+import resource
+import signal
+import struct
+import subprocess
+from pathlib import Path
+
+import recording
+from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
+from recording import FLOAT16, FLOAT32, INVALID, LOST, UINT8, Frame, Plane, tensor
+
+RECORD_KEYS = {
+    "channel", "file", "frames_recorded", "missed", "invalid", "bytes", "seconds", "fps", "writing",
+    "sessions", "evictions", "kind", "path", "reason",
+}  # fmt: skip
+REPLAY_KEYS = {
+    "file", "channel", "frames_sent", "invalid", "rounds", "bytes", "seconds", "late_most_us", "kind",
+    "path", "reason", "dropped", "waits", "evicted", "cursors_lost", "consumers",
+}  # fmt: skip
+EVERY = ("--policy", "every")
+FAST = ("--speed", 0, "--wait-consumers", 1)
+SMALL = ("--size", "16x8", "--fps", 0, "--pattern", "check", "--wait-consumers", 1)
+WIDE = ("--size", "64x8")  # rows that need no padding
+WIDE_BYTES = recording.FRAME.size + recording.PLANE.size + 64 * 8 * 4
+RGBA8 = struct.unpack("<I", b"RGBA")[0]
+
+
+def noise(size, seed):
+    """Bytes that differ everywhere and from frame to frame."""
+    return bytes((i * 31 + seed * 17 + (i >> 8)) & 0xFF for i in range(size))
+
+
+def picture_plane(width, height, pitch):
+    size = (height - 1) * pitch + 4 * width
+    return Plane(b"rgba", UINT8, (height, width, 4), (pitch, 4, 1), 0, size)
+
+
+def strange_frames():
+    """One of each: what a description can say."""
+    packed = picture_plane(6, 4, 24)
+    padded = picture_plane(6, 4, 32)
+    colour = (9, 16, 9, 1, 1, 2, 1, 3)
+    planes = (
+        tensor(b"image", FLOAT16, (3, 4, 5)),
+        tensor(b"scalar", FLOAT32, (), 256),
+        Plane(b"repeated", UINT8, (7, 5), (0, 1), 300, 5),
+        Plane(b"empty", UINT8, (0, 3), (3, 1), 305, 0),
+        Plane(b"fp4", (17, 4, 1), (5, 3), (2, 0), 310, 10),
+        Plane("ümläut".encode(), (5, 128, 1), (2,), (16,), 320, 32),
+        Plane(b"vectors", (2, 32, 4), (3,), (16,), 352, 48),
+    )
+    return [
+        Frame((packed,), noise(96, 1), picture=(RGBA8, 6, 4)),
+        Frame(
+            (packed,), noise(96, 2), b"user data", picture=(RGBA8, 6, 4), colour=colour, pts=-(2**62),
+            duration=3, time_base=(1001, 30000), rate=(30000, 1001), clock=b"house",
+        ),  # fmt: skip
+        Frame(flags=INVALID, text="no signal, träge".encode(), picture=(RGBA8, 6, 4), pts=7),
+        Frame((padded,), noise(padded.bytes, 3), picture=(RGBA8, 6, 4)),
+        Frame(planes, noise(400, 4), bytes(range(256)) * 256),
+        Frame(flags=INVALID, text=b"x" * 95, user=b"u"),
+        Frame((tensor(b"", UINT8, (65536, 5)),), noise(65536 * 5, 5), rate=(25, 1)),
+        Frame((packed,), noise(96, 6), picture=(RGBA8, 6, 4), colour=colour),
+    ]
+
+
+class Killed(ProgramTest):
+    """A producer that is killed leaves files behind."""
+
+    leaves_nothing = False
+
+    def published(self):
+        return self.run_json("info", "x")["published"]
+
+    def test_frames_left_behind_are_missed(self):
+        """The last frames are in new memory, which goes with the producer before it is mapped."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        small = Frame((tensor(b"", UINT8, (100,)),), noise(100, 1))
+        large = Frame((tensor(b"", UINT8, (5_000_000,)),), bytes(5_000_000))
+        recorder = self.start("record", "x", "out.rec", "--once", "--json")
+        options = ("--kind", "ipc", "--slots", 8, *FAST)
+        producer = self.start("replay", "-", "x", *options, stdin=subprocess.PIPE)
+        producer.stdin.write(recording.pack_head() + small.pack())
+        producer.stdin.flush()
+        target = Path(self.path("out.rec"))
+        self.wait_for(lambda: target.exists() and target.stat().st_size > recording.HEAD.size, "a frame")
+        recorder.send_signal(signal.SIGSTOP)
+        for _ in range(3):
+            producer.stdin.write(large.pack())
+        producer.stdin.flush()
+        self.wait_for(lambda: self.published() == 4, "all frames")
+        producer.kill()
+        producer.wait()
+        recorder.send_signal(signal.SIGCONT)
+        out, errors = self.finish(recorder, 3)
+        self.assertIn("the producer died", errors)
+        result = json.loads(out)
+        self.assertEqual((result["frames_recorded"], result["missed"]), (1, 3))
+
+
+class Record(ProgramTest):
+    def write(self, frames, name="in.rec", step=1000):
+        """With times and numbers, `step` ns apart."""
+        frames = [
+            recording.replace(frame, sequence=i + 1, timestamp=10**12 + i * step)
+            for i, frame in enumerate(frames)
+        ]
+        recording.write(self.path(name), frames)
+        return frames
+
+    def copy(self, source, target, *options):
+        """A recording through a channel into another one. Returns both summaries."""
+        recorder = self.start("record", "x", target, *EVERY, "--once", "--json")
+        replayed = self.run_json("replay", source, "x", *FAST, *options)
+        return replayed, json.loads(self.finish(recorder)[0])
+
+    def content(self, name):
+        return [frame.content() for frame in recording.read(self.path(name))[1]]
+
+    def record(self, *send, name="x", target="out.rec", record=()):
+        recorder = self.start("record", name, target, *EVERY, "--once", "--json", *record)
+        self.run_json("send", name, *SMALL, *send)
+        return json.loads(self.finish(recorder)[0])
+
+    def test_everything_is_kept(self):
+        frames = self.write(strange_frames())
+        replayed, recorded = self.copy("in.rec", "out.rec")
+        self.assertEqual(self.content("out.rec"), [frame.content() for frame in frames])
+        self.assertEqual((replayed["frames_sent"], replayed["invalid"]), (len(frames), 2))
+        self.assertEqual((recorded["frames_recorded"], recorded["invalid"]), (len(frames), 2))
+
+    def test_gpu(self):
+        """Through the fake driver; only the bytes between elements may be others."""
+        frames = self.write(strange_frames())
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        replayed, recorded = self.copy("in.rec", "out.rec", "--kind", "vmm")
+        self.assertEqual((replayed["kind"], recorded["kind"]), ("vmm", "vmm"))
+        kept = [frame.without_gaps() for frame in recording.read(self.path("out.rec"))[1]]
+        self.assertEqual(kept, [frame.without_gaps() for frame in frames])
+
+    def test_invalid_comes_first(self):
+        frames = self.write([Frame(flags=INVALID, text=b"warming up")] + strange_frames()[:1])
+        self.copy("in.rec", "out.rec")
+        self.assertEqual(self.content("out.rec"), [frame.content() for frame in frames])
+
+    def test_lost_frame_becomes_invalid(self):
+        self.write([*strange_frames()[:1], Frame(flags=LOST)])
+        self.copy("in.rec", "out.rec")
+        lost = self.content("out.rec")[1]
+        self.assertEqual((lost.flags, lost.data), (INVALID, b""))
+        self.assertIn(b"died", lost.text)
+
+    def test_every_format(self):
+        """Recorded, replayed, and each byte compared with the pattern: frame k is the k-th of its format,
+        because the pattern says the frame's number."""
+        formats = self.run_program("help", "formats")[0].split()
+        total = sum(range(len(formats) + 1))
+        recorder = self.start("record", "x", "all.rec", *EVERY, "--count", total)
+        for count, form in enumerate(formats, 1):
+            self.run_json("send", "x", *SMALL, "--format", form, "--size", "34x6", "--count", count)
+        self.finish(recorder)
+        frames = recording.read(self.path("all.rec"))[1]
+        picked = [frame for frame in frames if frame.sequence == frame.session]
+        self.assertEqual(len({frame.picture for frame in picked}), len(formats))
+        recording.write(self.path("in.rec"), picked)
+        receiver = self.start("recv", "x", *EVERY, "--once", "--check", "--json")
+        self.run_json("replay", "in.rec", "x", *FAST)
+        result = json.loads(self.finish(receiver)[0])
+        self.assertEqual((result["checked"], result["torn"]), (len(formats), 0))
+        self.copy("in.rec", "again.rec")
+        self.assertEqual(self.content("again.rec"), self.content("in.rec"))
+
+    def test_head_and_numbers(self):
+        result = self.record("--count", 5, name="ümläut >> \"quoted\"")
+        channel, frames = recording.read(self.path("out.rec"))
+        self.assertEqual(channel.decode(), "ümläut >> \"quoted\"")
+        self.assertEqual([frame.sequence for frame in frames], [1, 2, 3, 4, 5])
+        times = [frame.timestamp for frame in frames]
+        self.assertEqual(times, sorted(set(times)))
+        self.assertEqual({(frame.missed, frame.session) for frame in frames}, {(0, 1)})
+        self.assertEqual(set(result), RECORD_KEYS)
+        self.check_documented("record", RECORD_KEYS)
+        self.assertEqual(result["bytes"], os.path.getsize(self.path("out.rec")))
+
+    def test_two_producers(self):
+        recorder = self.start("record", "x", "out.rec", *EVERY, "--count", 4, "--json")
+        for size in ("16x8", "32x8"):
+            self.run_json("send", "x", *SMALL, "--size", size, "--count", 2)
+        self.assertEqual(json.loads(self.finish(recorder)[0])["sessions"], 2)
+        _, frames = recording.read(self.path("out.rec"))
+        self.assertEqual([frame.session for frame in frames], [1, 1, 2, 2])
+        replayed, _ = self.copy("out.rec", "again.rec", "--count", 3)
+        self.assertEqual(replayed["frames_sent"], 3)
+        self.assertEqual(self.content("again.rec"), self.content("out.rec")[:3])
+
+    def test_loop(self):
+        self.write(strange_frames()[:3])
+        replayed, _ = self.copy("in.rec", "out.rec", "--loop", "--count", 8)
+        first = self.content("in.rec")
+        self.assertEqual(self.content("out.rec"), (first * 3)[:8])
+        self.assertEqual((replayed["rounds"], set(replayed)), (2, REPLAY_KEYS))
+        self.check_documented("replay", REPLAY_KEYS)
+
+    def test_speed_keeps_times_apart(self):
+        """Frames 20 ms apart at twice the speed: never closer than the clock says."""
+        self.write(strange_frames()[:1] * 6, step=20_000_000)
+        recorder = self.start("record", "x", "out.rec", *EVERY, "--once")
+        result = self.run_json("replay", "in.rec", "x", "--speed", 2, "--wait-consumers", 1)
+        self.finish(recorder)
+        times = [frame.timestamp for frame in recording.read(self.path("out.rec"))[1]]
+        for i, time in enumerate(times):  # a frame may be late, but none is early
+            self.assertGreaterEqual(time - times[0] + result["late_most_us"] * 1000 + 1000, i * 10_000_000)
+
+    def test_pipes(self):
+        """record - | replay -"""
+        self.write(strange_frames())
+        recorder = self.start("record", "x", "-", *EVERY, "--once")
+        replayer = self.start("replay", "-", "y", *FAST, stdin=recorder.stdout)
+        recorder.stdout.close()
+        recorder.stdout = None
+        last = self.start("record", "y", "out.rec", *EVERY, "--once")
+        self.run_json("replay", "in.rec", "x", *FAST)
+        for process in (recorder, replayer, last):
+            self.finish(process)
+        self.assertEqual(self.content("out.rec"), self.content("in.rec"))
+
+    def test_pipe_can_not_loop(self):
+        self.write(strange_frames()[:1])
+        with open(self.path("in.rec"), "rb") as file:  # a file as stdin can go back
+            process = self.start("replay", "-", "x", "--loop", "--speed", 0, stdin=file)
+        self.wait_for_line(process, "channel x")
+        self.interrupt(process)
+        script = 'cat in.rec | "$0" replay - x --loop --speed 0'
+        done = subprocess.run(
+            ["sh", "-c", script, PROGRAM], env=self.environment, cwd=self.folder, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("--loop needs a file", self.one_line(done.stderr.decode()))
+
+    # ---- damage -----------------------------------------------------------------------------
+
+    def test_cut_at_any_byte(self):
+        """Whatever is left of a file, all whole frames come out of it."""
+        frames = self.write(strange_frames()[:4])
+        whole = Path(self.path("in.rec")).read_bytes()
+        starts = [frame.offset for frame in recording.read(self.path("in.rec"))[1]] + [len(whole)]
+        for size in [1, 7, 8, 200, starts[0] + 1, starts[1] - 1, starts[1] + 230, *starts[2:4], len(whole) - 1]:
+            with self.subTest(size=size):
+                Path(self.path("cut.rec")).write_bytes(whole[:size])
+                count = sum(size >= end for end in starts[1:])
+                if size < starts[1]:
+                    line = self.fail_program("replay", "cut.rec", "x", code=4)
+                    self.assertIn("cut.rec: is ", line)
+                    continue
+                recorder = self.start("record", "x", "out.rec", *EVERY, "--once")
+                process = self.start("replay", "cut.rec", "x", *FAST, "--json")
+                out, errors = self.finish(process, 0 if size in starts else 4)
+                self.finish(recorder)
+                self.assertEqual(json.loads(out)["frames_sent"], count)
+                self.assertEqual(self.content("out.rec"), [frame.content() for frame in frames[:count]])
+                if size not in starts:
+                    self.assertIn(f"begins at byte {starts[count]}", self.one_line(errors))
+
+    def test_cut_pipe(self):
+        self.write(strange_frames()[:2])
+        script = 'head -c -1 in.rec | "$0" replay - x --speed 0 --json'
+        done = subprocess.run(
+            ["sh", "-c", script, PROGRAM], env=self.environment, cwd=self.folder, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, json.loads(done.stdout)["frames_sent"]), (4, 1))
+        self.assertIn("stdin: is cut off in frame 1", self.one_line(done.stderr.decode()))
+
+    def test_cut_file_loops(self):
+        self.write(strange_frames()[:3])
+        os.truncate(self.path("in.rec"), os.path.getsize(self.path("in.rec")) - 1)
+        recorder = self.start("record", "x", "out.rec", *EVERY, "--once")
+        process = self.start("replay", "in.rec", "x", *FAST, "--loop", "--count", 4)
+        self.finish(process, 4)
+        self.finish(recorder)
+        self.assertEqual(len(self.content("out.rec")), 4)
+
+    def test_damaged(self):
+        self.write(strange_frames()[:3])
+        whole = Path(self.path("in.rec")).read_bytes()
+        second = recording.read(self.path("in.rec"))[1][1].offset
+        for at, sent, what in [
+            (0, None, "no recording"),
+            (9, None, "of version"),
+            (20, None, "its head, at byte 0"),
+            (second, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
+            (second + 100, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
+            (second + 300, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
+            (second + 224 + 176 + 9 + 5, 1, "the pixels of frame 1 (the first is 0) at byte "),
+        ]:
+            with self.subTest(at=at):
+                damaged = bytearray(whole)
+                damaged[at] ^= 0x10
+                Path(self.path("bad.rec")).write_bytes(damaged)
+                process = self.start("replay", "bad.rec", "x", "--speed", 0, "--json")
+                out, errors = self.finish(process, 4)
+                self.assertIn(what, self.one_line(errors))
+                if sent is not None:
+                    self.assertEqual(json.loads(out)["frames_sent"], sent)
+
+    def test_lies_with_good_checksums(self):
+        """What a file says is checked, however well it is sealed."""
+        good = strange_frames()[0]
+        plane = good.planes[0]
+        for frame in [
+            recording.replace(good, planes=(recording.replace(plane, bytes=97),)),
+            recording.replace(good, planes=(recording.replace(plane, offset=2**63),)),
+            recording.replace(good, planes=(recording.replace(plane, shape=(4, 6, -4)),)),
+            recording.replace(good, planes=(recording.replace(plane, strides=(2**60, 4, 1)),)),
+            recording.replace(good, planes=(recording.replace(plane, name=b"n" * 24),)),
+            recording.replace(good, planes=(plane,) * 17),
+            recording.replace(good, planes=()),
+            recording.replace(good, picture=(RGBA8, 600, 400)),
+            recording.replace(good, picture=(12345, 6, 4)),
+            recording.replace(good, clock=b"c" * 16),
+            recording.replace(good, user=b"u" * 65537),
+            recording.replace(good, flags=INVALID),
+            recording.replace(good, time_base=(5, 0)),
+            Frame(flags=INVALID, text=b"t" * 96),
+        ]:
+            self.write([frame])
+            code = self.start("replay", "in.rec", "x", "--speed", 0)
+            _, errors = code.communicate(timeout=60)
+            self.assertIn(code.returncode, (2, 3, 4), frame)
+            self.one_line(errors.decode())
+
+    def test_no_recording(self):
+        Path(self.path("empty.rec")).touch()
+        Path(self.path("text.rec")).write_text("hello\n" * 100, encoding="utf-8")
+        Path(self.path("none.rec")).write_bytes(recording.pack_head())
+        for name, text in [
+            ("empty.rec", "is empty"), ("text.rec", "is no recording"), ("none.rec", "has no frames"),
+            ("missing.rec", "can't be opened"), (".", "."),
+        ]:  # fmt: skip
+            self.assertIn(text, self.fail_program("replay", name, "x", code=4))
+
+    # ---- the disk ---------------------------------------------------------------------------
+
+    def test_disk_full(self):
+        """What does not fit is cut off again; the file is whole."""
+        limit = recording.HEAD.size + 10 * WIDE_BYTES + 100
+        recorder = self.start(
+            "record", "x", "out.rec", *EVERY,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        )  # fmt: skip
+        sender = self.start("send", "x", *SMALL, *WIDE)
+        line = self.one_line(self.finish(recorder, 4)[1])
+        self.assertIn("out.rec: write failed after", line)
+        self.assertEqual(len(self.content("out.rec")), 10)
+        self.interrupt(sender)
+
+    def test_full_device(self):
+        recorder = self.start("record", "x", "/dev/full", *EVERY)
+        sender = self.start("send", "x", *SMALL)
+        self.assertIn("No space left", self.one_line(self.finish(recorder, 4)[1]))
+        self.interrupt(sender)
+
+    def test_too_slow(self):
+        """A pipe that nobody empties yet: the producer goes on, what was missed is counted and said."""
+        recorder = self.start("record", "x", "-", "--once", "--json")
+        self.run_json("send", "x", "--size", "640x480", "--fps", 0, "--count", 300, "--wait-consumers", 1)
+        data, errors = recorder.communicate(timeout=60)
+        self.assertEqual(recorder.returncode, 1, errors)
+        Path(self.path("out.rec")).write_bytes(data)
+        _, frames = recording.read(self.path("out.rec"))
+        summary, line = errors.decode().splitlines()
+        result = json.loads(summary)
+        self.assertGreater(result["missed"], 0)
+        self.assertEqual(result["missed"], sum(frame.missed for frame in frames))
+        self.assertEqual(result["frames_recorded"], len(frames))
+        self.assertIn(f"missed {result['missed']} of ", line)
+        self.assertIn("--policy every", line)
+
+    def test_interrupt(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            recorder = self.start("record", "x", "out.rec", *EVERY, "--json")
+            sender = self.start("send", "x", *SMALL)
+            self.wait_for(
+                lambda: os.path.exists(self.path("out.rec")) and os.path.getsize(self.path("out.rec")) > 0,
+                "a frame is written",
+            )
+            out, errors = self.interrupt(recorder, number)
+            self.assertEqual(errors, "")
+            self.assertEqual(len(self.content("out.rec")), json.loads(out)["frames_recorded"])
+            self.interrupt(sender)
+            os.unlink(self.path("out.rec"))
+
+    def test_interrupt_before_the_first_frame(self):
+        recorder = self.start("record", "x", "out.rec")
+        self.wait_for(lambda: os.path.exists(self.path("out.rec")), "the file is there")
+        self.interrupt(recorder)
+        self.assertFalse(os.path.exists(self.path("out.rec")))
+
+    def test_interrupt_replay(self):
+        """While it waits for a far time, with a frame begun."""
+        self.write(strange_frames()[:2], step=10**15)
+        process = self.start("replay", "in.rec", "x")
+        receiver = self.start("recv", "x", "--count", 1)
+        self.finish(receiver)
+        self.assertIn("sent 1 frames", self.interrupt(process)[0])
+
+
+main()
