@@ -108,8 +108,8 @@ static const unsigned traits[ENTRY_COUNT] = {
     [ENTRY_cuGraphDestroy] = NO_CONTEXT,
     [ENTRY_cuGraphGetNodes] = NO_CONTEXT,
     [ENTRY_cuGraphNodeGetType] = NO_CONTEXT,
-    [ENTRY_cuGraphInstantiateWithFlags] = ALLOCATES,
-    [ENTRY_cuGraphExecDestroy] = NO_CONTEXT | ALLOCATES,
+    [ENTRY_cuGraphInstantiateWithFlags] = ALLOCATES | UNSAFE,
+    [ENTRY_cuGraphExecDestroy] = NO_CONTEXT | ALLOCATES | UNSAFE,
 };
 
 struct row {

@@ -179,9 +179,9 @@ CUresult cuMemMap(CUdeviceptr pointer, size_t size, size_t offset,
   ENTER(cuMemMap);
   struct allocation *allocation = allocation_of(handle);
   if (!allocation) return CUDA_ERROR_INVALID_VALUE;
-  if (flags || offset || !size || size % GRANULARITY || pointer % GRANULARITY ||
-      size > allocation->size)
+  if (flags || offset || !size || size % GRANULARITY || pointer % GRANULARITY)
     return CUDA_ERROR_INVALID_VALUE;
+  if (size > allocation->size) return CUDA_ERROR_NOT_SUPPORTED; /* what driver 580 says */
   if (!is_reserved((uintptr_t)pointer, size)) return CUDA_ERROR_INVALID_VALUE;
   if (mapping_in((uintptr_t)pointer, size)) return CUDA_ERROR_INVALID_VALUE;
   /* No access until cuMemSetAccess. */

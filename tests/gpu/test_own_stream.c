@@ -225,13 +225,14 @@ TEST(export_sync_on_host_memory, 60) {
   cudalink_host_stream_destroy(stream);
 }
 
-/* A capture in global mode does not mind any of them. */
+/* A capture in global mode minds none of these calls, nor the graphs that copies are kept as. */
 TEST(flush_probe_asks_once_per_frame, 60) {
   struct channel channel;
   CUgraph graph;
   gpu_start();
   for (uint32_t probe = 0; probe < 2; probe++) {
-    open_channel(&channel, (cudalink_exporter_spec){.flush_probe = probe});
+    open_channel(&channel,
+                 (cudalink_exporter_spec){.flush_probe = probe, .slots = 3, .max_slots = 3});
     CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
     CUstream capturing = gpu_stream();
     CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
@@ -242,6 +243,7 @@ TEST(flush_probe_asks_once_per_frame, 60) {
     if (gpu_is_fake())
       CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuStreamQuery") - queries, 10 * probe);
     CHECK_EQUAL(FAKE_NUMBER(fakecuda_waiting_calls), waiting);
+    if (gpu_is_fake()) CHECK(FAKE_NUMBER(fakecuda_calls, "cuGraphInstantiateWithFlags") > 0);
     CU(cuStreamEndCapture(capturing, &graph));
     close_channel(&channel);
   }

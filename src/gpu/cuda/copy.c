@@ -96,17 +96,18 @@ static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *
   return kept->exec;
 }
 
-/* 1: a plain copy is needed. */
+/* 1: a plain copy is needed. In relaxed mode: making a graph would end a capture of the program's. */
 static int copy_by_graph(struct cuda_device *device, CUstream stream, const struct gpu_copy *copy,
                          unsigned long long buffer) {
-  int status = cuda_enter_quickly(device);
+  CUstreamCaptureMode mode;
+  int status = cuda_enter(device, &mode);
   if (status < 0) return status;
   pthread_mutex_lock(&device->mutex);
   CUgraphExec exec = graph_for(device, copy, buffer);
   CUresult result = CUDA_SUCCESS;
   if (exec) result = device->driver->cuGraphLaunch(exec, stream);
   pthread_mutex_unlock(&device->mutex);
-  cuda_leave_quickly(device);
+  cuda_leave(device, mode);
   if (!exec) return 1;
   return cuda_error(device->driver, result, "copying a frame");
 }
