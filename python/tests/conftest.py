@@ -26,6 +26,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{ORDER}; {package.backend if package else 'cuda_link was not imported'}")
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """On a lent GPU at once: a hang further on takes the summary along."""
+    if report.failed and os.environ.get("CUDALINK_PYTHON_GPU") == "real":
+        print(f"\n{report.nodeid}\n{report.longreprtext}", file=sys.stderr, flush=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     random.Random(SEED).shuffle(items)
 
