@@ -201,7 +201,8 @@ TEST(source_that_is_mapped_in_pieces, 60) {
   const size_t piece = (size_t)2 << 20;
   gpu_start();
   open_picture(&channel, true);
-  CU(cuMemAddressReserve(&address, 2 * piece, 0, 0, 0));
+  /* A piece more than is mapped, so that nothing else comes to lie right behind. */
+  CU(cuMemAddressReserve(&address, 3 * piece, 0, 0, 0));
   for (int i = 0; i < 2; i++) {
     CU(cuMemCreate(&handle, piece, &properties, 0));
     CU(cuMemMap(address + (size_t)i * piece, piece, 0, handle, 0));
