@@ -185,6 +185,11 @@ CUDALINK_API int cudalink_exporter_send_planes(cudalink_exporter exporter,
  * own_stream there is nothing to wait for. Errors: STREAM, CAPTURING, GPU. */
 CUDALINK_API int cudalink_exporter_wait_sent(cudalink_exporter exporter, cudalink_stream stream);
 
+/* A stream of the library's own on the channel's GPU, which waits for no other (non-blocking): for
+ * work that has no stream to name, as the arrays of a framework that shows none. The copies of
+ * own_stream run on it too. On host memory: CUDALINK_STREAM_COMPLETE. It lives as long as the exporter. */
+CUDALINK_API int cudalink_exporter_get_stream(cudalink_exporter exporter, cudalink_stream *stream);
+
 /* Waits until `count` consumers are connected. Errors: TIMEOUT, CLOSED. */
 CUDALINK_API int cudalink_exporter_wait_consumers(cudalink_exporter exporter, uint32_t count,
                                                   int64_t timeout);

@@ -147,6 +147,15 @@ static PyObject *exporter_send_planes(PyObject *module, PyObject *arguments) {
   return answer;
 }
 
+static PyObject *exporter_stream(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  cudalink_stream stream;
+  if (!PyArg_ParseTuple(arguments, "I", &exporter.id)) return NULL;
+  int status = cudalink_exporter_get_stream(exporter, &stream);
+  if (status < 0) return core_answer(module, status);
+  return Py_BuildValue("(IK)", stream.kind, (unsigned long long)stream.handle);
+}
+
 static PyObject *exporter_wait_consumers(PyObject *module, PyObject *arguments) {
   cudalink_exporter exporter;
   unsigned count;
@@ -193,6 +202,7 @@ PyMethodDef core_exporter_methods[] = {
     {"exporter_send", exporter_send, METH_VARARGS, NULL},
     {"exporter_send_buffer", exporter_send_buffer, METH_VARARGS, NULL},
     {"exporter_send_planes", exporter_send_planes, METH_VARARGS, NULL},
+    {"exporter_stream", exporter_stream, METH_VARARGS, NULL},
     {"exporter_wait_consumers", exporter_wait_consumers, METH_VARARGS, NULL},
     {"exporter_wait_taken", exporter_wait_taken, METH_VARARGS, NULL},
     {"exporter_statistics", exporter_statistics, METH_VARARGS, NULL},

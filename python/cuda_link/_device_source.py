@@ -2,8 +2,8 @@
 """Arrays that are asked for their memory by DLPack or the CUDA array interface.
 
 An array's own ordering: torch and CuPy queue on a current stream, which is the one to go on with; the
-CUDA array interface names a stream; any other producer makes a stream of ours wait, and DLPack's default
-is the legacy one.
+CUDA array interface names a stream; any other producer (JAX) makes a stream of ours wait. That is one of the
+exporter's, since the legacy one, DLPack's default, would wait for the whole process in its turn.
 """
 
 from __future__ import annotations
@@ -49,6 +49,15 @@ def _current_stream(array: Any, device: int) -> int | None:
     return int(cupy.cuda.get_current_stream().ptr) or 1
 
 
+def framework_stream(array: Any) -> Stream | None:
+    """The current stream of an array's framework; None where it names none, or the array is not on a GPU."""
+    if not hasattr(array, "__dlpack_device__"):
+        return None
+    device_type, device = (int(number) for number in array.__dlpack_device__())
+    number = _current_stream(array, device) if device_type in _ON_GPU else None
+    return None if number is None else _streams.resolve(number)
+
+
 def _ask(array: Any, options: dict[str, Any]) -> Any:
     """Old signatures take fewer words: without max_version (Warp), then without a stream. No error is kept:
     it would keep, until the garbage collector comes, every local of the functions that called."""
@@ -69,8 +78,11 @@ def ask_on(device: int, array: Any, options: dict[str, Any]) -> Any:
         return _ask(array, options)
 
 
-def of_dlpack(array: Any, stream: Stream | None) -> tuple[Array, Stream | None]:
-    """The array of an object with `__dlpack__`, and after what it is complete."""
+def of_dlpack(
+    array: Any, stream: Stream | None, unnamed: Stream = _streams.LEGACY
+) -> tuple[Array, Stream | None]:
+    """The array of an object with `__dlpack__`, and after what it is complete. unnamed: the stream that is
+    made to wait where neither the caller nor a framework names one."""
     remembers = getattr(array, "_remembers_streams", False)  # a frame of ours
     table = (
         None if remembers else vars(type(array)).get("__dlpack_c_exchange_api__")
@@ -87,7 +99,7 @@ def of_dlpack(array: Any, stream: Stream | None) -> tuple[Array, Stream | None]:
         return take(array.__dlpack__(stream=number, max_version=(1, 3))), stream
     if stream is not None:  # the caller said after what: no handshake
         return take(ask_on(device, array, {"stream": -1, "max_version": (1, 3)})), stream
-    asked = _current_stream(array, device) or 1
+    asked = _current_stream(array, device) or _NUMBERS.get(unnamed.kind, unnamed.handle)
     taken = take(ask_on(device, array, {"stream": asked, "max_version": (1, 3)}))
     return taken, _streams.resolve(asked)
 

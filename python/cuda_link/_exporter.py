@@ -32,7 +32,7 @@ class ChannelExporter(End):
     def __init__(self, name: str, identifier: int, description: _abi.Description) -> None:
         super().__init__(name, identifier)
         self._description = description
-        self._planner = Planner(description)
+        self._planner = Planner(description, _streams.Stream(*low.exporter_stream(identifier)))
         self._misses = 0
         self._pending = Pending()
         self._on_host = self.statistics().kind == "host"
@@ -65,7 +65,18 @@ class ChannelExporter(End):
         Errors: TypeError, ValueError, BufferError (data that can't be sent), ClosedError, NoSpaceError.
         """
         after = None if stream is None else _streams.resolve(stream)
-        plan = self._planner.plan(data, after)
+        return self._send(self._planner.plan(data, after), after, timeout, pts, duration, time_base, user)
+
+    def _send(
+        self,
+        plan: Plan,
+        after: _streams.Stream | None,
+        timeout: float | None,
+        pts: int | None = None,
+        duration: int | None = None,
+        time_base: Any = None,
+        user: Any = None,
+    ) -> bool:
         own_data = None if user is None else bytes(memoryview(user))
         description = _description.stamped(plan.description, pts, duration, time_base, own_data)
         limit = _wait.nanoseconds(timeout)

@@ -44,6 +44,7 @@ _SIGNATURES = {
     "cudalink_exporter_abandon": (c_int, _ID, _BUFFER, _abi.Stream),
     "cudalink_exporter_send": (c_int, _ID, _BUFFER, c_void_p, c_void_p, _abi.Stream, c_int64),
     "cudalink_exporter_send_planes": (c_int, _ID, _BUFFER, _BUFFER, c_void_p, _abi.Stream, c_int64),
+    "cudalink_exporter_get_stream": (c_int, _ID, _BUFFER),
     "cudalink_exporter_wait_consumers": (c_int, _ID, c_uint32, c_int64),
     "cudalink_exporter_wait_taken": (c_int, _ID, c_int64),
     "cudalink_exporter_get_statistics": (c_int, _ID, _BUFFER),

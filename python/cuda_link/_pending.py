@@ -18,6 +18,7 @@ from . import _abi
 from ._streams import Stream
 
 _DISABLE_TIMING = 2  # CU_EVENT_DISABLE_TIMING
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY
 _HANDLES = {_abi.STREAM_LEGACY: 1, _abi.STREAM_PER_THREAD: 2}  # CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 
@@ -32,6 +33,7 @@ def _driver() -> ctypes.CDLL:
     driver.cuEventQuery.argtypes = [c_void_p]
     driver.cuEventDestroy_v2.argtypes = [c_void_p]
     driver.cuStreamSynchronize.argtypes = [c_void_p]
+    driver.cuThreadExchangeStreamCaptureMode.argtypes = [c_void_p]
     driver.cuDevicePrimaryCtxRetain.argtypes = [c_void_p, c_int]
     driver.cuDevicePrimaryCtxRelease_v2.argtypes = [c_int]
     return driver
@@ -39,15 +41,19 @@ def _driver() -> ctypes.CDLL:
 
 @contextmanager
 def _context(device: int) -> Iterator[None]:
-    """The device's primary context, in which frameworks and the library work."""
+    """The device's primary context, in which frameworks and the library work. Relaxed: asking an event
+    would end a capture that a framework makes meanwhile."""
     driver, context = _driver(), c_void_p()
     if driver.cuDevicePrimaryCtxRetain(byref(context), device) != 0:
         yield
         return
     driver.cuCtxPushCurrent_v2(context)
+    mode = c_int(_RELAXED)
+    driver.cuThreadExchangeStreamCaptureMode(byref(mode))
     try:
         yield
     finally:
+        driver.cuThreadExchangeStreamCaptureMode(byref(mode))
         driver.cuCtxPopCurrent_v2(byref(context))
         driver.cuDevicePrimaryCtxRelease_v2(device)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _abi, _description, _streams
 from ._backend import low
-from ._device_source import DeviceSource
+from ._device_source import DeviceSource, framework_stream
 from ._dtypes import Dtype
 from ._source import AnySource, Source, source
 from ._streams import Stream
@@ -49,7 +49,8 @@ def _remember(known: dict[Any, _abi.Description], key: Any, description: _abi.De
 class Planner:
     """Plans of one exporter. Descriptions are kept: frames mostly look like those before them."""
 
-    def __init__(self, description: _abi.Description) -> None:
+    def __init__(self, description: _abi.Description, unnamed: Stream) -> None:
+        self._unnamed = unnamed
         self._opened = _description.layout(bytes(description))
         self._opened_description = description
         self._known: dict[_Key, _abi.Description] = {}
@@ -74,9 +75,11 @@ class Planner:
 
     def _plan(self, data: Any, stream: Stream | None) -> Plan:
         if isinstance(data, Mapping):
-            found = [(name, source(array, stream)) for name, array in data.items()]
+            named = (framework_stream(array) for array in data.values())
+            unnamed = next(filter(None, named), self._unnamed)  # arrays of several frameworks: one stream
+            found = [(name, source(array, stream, unnamed)) for name, array in data.items()]
         else:
-            found = [(None, source(data, stream))]
+            found = [(None, source(data, stream, self._unnamed))]
         sources = [(name, part) for name, part in found if isinstance(part, Source)]
         if len(sources) < len(found):
             return self._device_plan(found)

@@ -123,6 +123,12 @@ def exporter_send_planes(
     _check(send(exporter, addressof(description), addressof(sources), address, stream, timeout))
 
 
+def exporter_stream(exporter: int) -> tuple[int, int]:
+    stream = Stream()
+    _check(library.cudalink_exporter_get_stream(exporter, addressof(stream)))
+    return stream.kind, stream.handle
+
+
 def exporter_wait_consumers(exporter: int, count: int, timeout: int) -> None:
     _check(library.cudalink_exporter_wait_consumers(exporter, count, timeout))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple, Union
 
-from . import _dtypes
+from . import _dtypes, _streams
 from ._array import Array, take
 from ._device_source import DeviceSource, is_on_gpu, of_array, of_dlpack, of_interface
 from ._dtypes import Dtype
@@ -79,8 +79,11 @@ def _of_capsule(capsule: Any, stream: Stream | None) -> AnySource:
     return _of_taken(taken, stream, taken)
 
 
-def source(array: Any, stream: Stream | None = None) -> AnySource:
-    """Looks at an array. stream: after what it is complete, when the caller said so.
+def source(
+    array: Any, stream: Stream | None = None, unnamed: Stream = _streams.LEGACY
+) -> AnySource:
+    """Looks at an array. stream: after what it is complete, when the caller said so; unnamed: what is made
+    to wait for it when nobody says.
 
     Errors: TypeError (no array), ValueError (big-endian), BufferError (an array that can't be sent so).
     """
@@ -101,8 +104,8 @@ def source(array: Any, stream: Stream | None = None) -> AnySource:
     if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
         flags = bool_as_bytes(array)
         if flags is not None:
-            return source(flags, stream)._replace(dtype=_dtypes.parse("bool"))
-        taken, after = of_dlpack(array, stream)
+            return source(flags, stream, unnamed)._replace(dtype=_dtypes.parse("bool"))
+        taken, after = of_dlpack(array, stream, unnamed)
         remembers = getattr(array, "_remembers_streams", False)
         return _of_taken(taken, after, None if remembers else taken)
     interface = getattr(array, "__cuda_array_interface__", None)

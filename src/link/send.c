@@ -317,6 +317,17 @@ int cudalink_exporter_send_planes(cudalink_exporter handle, const cudalink_descr
   return send_frame(&send, timeout);
 }
 
+int cudalink_exporter_get_stream(cudalink_exporter handle, cudalink_stream *stream) {
+  static const char call[] = "cudalink_exporter_get_stream";
+  struct link_exporter *exporter = NULL;
+  if (!stream) return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: stream is NULL", call);
+  int status = link_exporter_lock(handle, call, &exporter);
+  if (status != CUDALINK_OK) return status;
+  *stream = exporter->copy_stream.kind ? exporter->copy_stream : CUDALINK_STREAM_COMPLETE;
+  link_object_unlock(exporter);
+  return CUDALINK_OK;
+}
+
 int cudalink_exporter_wait_sent(cudalink_exporter handle, cudalink_stream stream) {
   static const char call[] = "cudalink_exporter_wait_sent";
   struct link_exporter *exporter = NULL;

@@ -17,6 +17,17 @@ def send(data: torch.Tensor, channel: str, timeout: float | None = 0.0) -> None:
     exporter_of(channel).send(data, timeout=timeout)
 
 
+def send_in_graph(data: torch.Tensor, channel: str, timeout: float | None = 0.0) -> None:
+    """The same in a compiled graph, which refuses tensors of its CUDA graphs that somebody keeps: torch's
+    allocator is told that the copy still reads, instead. It knows that only of memory of its own."""
+    exporter = exporter_of(channel)
+    plan = exporter._planner.plan(data, None)
+    if plan.device:
+        data.record_stream(torch.cuda.current_stream(data.device))
+        plan = plan._replace(device=tuple(part._replace(owner=None) for part in plan.device))
+    exporter._send(plan, None, timeout)
+
+
 def receive(
     channel: str,
     shape: Sequence[int],

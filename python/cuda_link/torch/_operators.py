@@ -42,7 +42,7 @@ if OPERATORS:
     _send = _register(
         "send",
         "(Tensor data, str channel, float? timeout=0.0) -> ()",
-        _channel.send,
+        _channel.send_in_graph,
         lambda data, channel, timeout=0.0: None,
         effect=True,
     )
@@ -74,7 +74,8 @@ def send(data: torch.Tensor, channel: str, timeout: float | None = 0.0) -> None:
     """
     if data.requires_grad:
         raise BufferError("a tensor that requires grad can't be lent or sent; use tensor.detach()")
-    _send(data, channel, timeout)
+    run = _send if OPERATORS and torch.compiler.is_compiling() else _channel.send
+    run(data, channel, timeout)
 
 
 def receive(

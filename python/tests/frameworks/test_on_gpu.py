@@ -186,8 +186,10 @@ class TestTorch:
                     sent[:0],
                 ):
                     exporter.send(view, timeout=10)
-                    got = importer.acquire(10).torch()
-                    assert got.dtype == dtype and torch.equal(got, view)
+                    with importer.acquire(10) as frame:
+                        got = frame.torch()
+                        assert got.dtype == dtype and torch.equal(got, view)
+                        del got
 
     def test_a_killed_producer(self):
         script = textwrap.dedent(

@@ -260,6 +260,44 @@ def test_a_release_comes_behind_the_streams_of_exports(exporter, importer, strea
         assert time.monotonic() < end
 
 
+class Unnamed:
+    """An array of a framework that shows no stream, as JAX's: a frame's tensor, and what it was asked."""
+
+    def __init__(self, frame):
+        self.tensor, self.asked = frame.tensor(), []
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, *, stream=None, max_version=None):
+        self.asked.append(stream)
+        return self.tensor.__dlpack__(stream=stream, max_version=max_version)
+
+
+def test_an_array_without_a_stream_does_not_wait_for_the_legacy_one(exporter, importer):
+    exporter.send(picture(5))
+    with importer.acquire(10) as frame, cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+        with cuda_link.open_importer("relay", timeout=10) as end, Blocked(1):
+            array = Unnamed(frame)
+            relay.send(array)
+            relay.send({"a": array, "b": Unnamed(frame)})
+            assert array.asked[0] not in (None, -1, 0, 1, 2) and len(set(array.asked)) == 1
+            np.testing.assert_array_equal(end.acquire(10).numpy("b"), picture(5))
+
+
+def test_a_capture_goes_on_while_others_send(exporter, importer, stream):
+    exporter.send(picture(5))
+    driver, graph = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    with importer.acquire(10) as frame, cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+        source = Unnamed(frame)
+        with _pending._context(0):
+            assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0  # of all threads
+        for _ in range(20):
+            relay.send(source, timeout=10)
+        with _pending._context(0):
+            assert driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
+
+
 def test_a_source_stays_until_its_copy_has_run(exporter, importer, stream):
     exporter.send(picture(5))
     frame = importer.acquire(10)
