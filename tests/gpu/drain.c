@@ -148,6 +148,7 @@ void drain_run(const struct drain *drain, struct drain_result *result) {
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = drain->name,
                                 .policy = drain->policy, .hold = drain->hold,
                                 .gpu_wait = drain->gpu_wait, .isolated = drain->isolated,
+                                .device = drain->device ? CUDALINK_DEVICE(drain->device) : 0,
                                 .gpu_wait_limit = drain->wait_limit, .open_timeout = 20 * SECOND}));
   drain_frames(&draining);
   FAKE(fakecuda_frames_flow, FAKECUDA_FLOW_OFF, 0);
@@ -176,6 +177,7 @@ static cudalink_policy policy_option(void) {
 
 struct drain drain_from_options(void) {
   return (struct drain){.name = option("name", "gpu"),
+                        .device = (int)option_number("device", 0),
                         .policy = policy_option(),
                         .hold = (uint32_t)option_number("hold", 0),
                         .gpu_wait = option_number("gpu_wait", 0) != 0,
@@ -194,7 +196,7 @@ struct drain drain_from_options(void) {
 
 /* As feed. */
 HELPER(drain) {
-  gpu_start();
+  gpu_start_on((int)option_number("device", 0));
   FAKE(fakecuda_set_delay, (unsigned)option_number("delay", 0));
   struct drain drain = drain_from_options();
   struct drain_result result;

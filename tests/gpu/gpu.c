@@ -36,11 +36,16 @@ void gpu_report(const char *format, ...) {
 
 CUcontext gpu_context(void) { return context; }
 
-void gpu_start(void) {
+void gpu_start(void) { gpu_start_on(0); }
+
+void gpu_start_on(int ordinal) {
   CUdevice device;
+  int count;
   HELPER_LEAKS();
   if (cuda_driver_load(&cuda) != CUDALINK_OK) SKIP("needs a GPU");
-  CU(cuDeviceGet(&device, 0));
+  CU(cuDeviceGetCount(&count));
+  if (ordinal >= count) SKIP("needs a GPU");
+  CU(cuDeviceGet(&device, ordinal));
   CU(cuDevicePrimaryCtxRetain(&context, device));
   CU(cuCtxSetCurrent(context));
   gpu_load_kernels();

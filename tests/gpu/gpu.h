@@ -31,6 +31,8 @@ void gpu_check_result(const char *file, int line, const char *call, CUresult res
 /* The driver, device 0 and its primary context, which becomes current; a GPU is needed, else the
  * test is skipped. What CUDA keeps open is no leak. */
 void gpu_start(void);
+/* The same on another GPU; skips where it is not. */
+void gpu_start_on(int ordinal);
 bool gpu_is_fake(void);
 /* Calls a function of fakecuda.h; 0 on a real GPU. */
 #define FAKE(function, ...)                                                                        \
@@ -122,6 +124,7 @@ struct feed feed_from_options(void);
 
 struct drain {
   const char *name;
+  int device; /* where its stream and its checks are */
   cudalink_policy policy;
   uint32_t hold;
   bool gpu_wait; /* acquire leaves the wait to the stream */

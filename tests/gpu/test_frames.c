@@ -45,6 +45,14 @@ static void hand_over(const char *feed_options, const char *drain_options, uint3
     hand_over(feed_options, drain_options, consumers);                                             \
   }
 
+/* With one GPU skipped; the fake driver has as many as it is told. */
+#define HAND_OVER_TO_ANOTHER(name, feed_options, drain_options)                                    \
+  TEST(name, 120) {                                                                                \
+    setenv("FAKECUDA_DEVICES", "2", 1);                                                            \
+    gpu_start_on(1);                                                                               \
+    hand_over(feed_options, drain_options " device=1", 2);                                         \
+  }
+
 HAND_OVER(vmm_latest, "kind=vmm", "policy=latest", 1)
 HAND_OVER(vmm_every_complete, "kind=vmm", "policy=every complete=1", 1)
 HAND_OVER(vmm_every_stream, "kind=vmm pause=4000000", "policy=every gpu_wait=1 pending=1", 1)
@@ -57,6 +65,11 @@ HAND_OVER(vmm_to_host_pending, "kind=vmm pause=4000000",
           "policy=every gpu_wait=1 to_host=1 pending=1", 1)
 HAND_OVER(vmm_graph, "kind=vmm graph=1", "policy=every", 1)
 HAND_OVER(vmm_send, "kind=vmm send=1", "policy=every gpu_wait=1", 1)
+HAND_OVER_TO_ANOTHER(another_gpu_stream, "kind=vmm", "policy=every gpu_wait=1")
+HAND_OVER_TO_ANOTHER(another_gpu_next, "kind=vmm", "policy=latest gpu_wait=1 next=1")
+HAND_OVER_TO_ANOTHER(another_gpu_to_host, "kind=vmm", "policy=every complete=1 to_host=1")
+HAND_OVER_TO_ANOTHER(another_gpu_ipc, "kind=ipc", "policy=every gpu_wait=1")
+HAND_OVER_TO_ANOTHER(another_gpu_isolated, "kind=vmm", "policy=every isolated=1 gpu_wait=1")
 HAND_OVER(vmm_isolated, "kind=vmm", "policy=every isolated=1 gpu_wait=1", 2)
 HAND_OVER(vmm_four_consumers, "kind=vmm", "policy=latest gpu_wait=1", 4)
 HAND_OVER(ipc_latest, "kind=ipc", "policy=latest", 1)

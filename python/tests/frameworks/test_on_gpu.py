@@ -14,6 +14,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from pathlib import Path
 
 import cuda_link
 import numpy as np
@@ -30,11 +32,28 @@ LIMIT = 60  # seconds after which a hang is shown and ends the run
 WARM = 4  # frames until all kernels are loaded: loading one waits for the kernels that run
 
 
+HANGS = open(os.environ.get("GPU_HANGS", os.devnull), "a", buffering=1)  # noqa: SIM115 (of the whole run)
+
+
 @pytest.fixture(autouse=True)
-def show_hangs():
-    faulthandler.dump_traceback_later(LIMIT, exit=True)
+def show_hangs(request):
+    print(request.node.nodeid, file=HANGS)
+    faulthandler.dump_traceback_later(LIMIT, exit=True, file=HANGS)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture(autouse=True)
+def after_the_reaper():
+    """What the tests before let go of is freed by calls that wait for the GPU, behind the closes. With a
+    kernel that is parked for a whole test they would hold up everything else."""
+    gc.collect()
+    before, calm = None, 0
+    while calm < 5:
+        now = (len(os.listdir("/proc/self/fd")), Path("/proc/self/maps").read_bytes().count(b"\n"))
+        calm = calm + 1 if now == before else 0
+        before = now
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")
