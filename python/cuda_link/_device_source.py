@@ -51,10 +51,9 @@ def _current_stream(array: Any, device: int) -> int | None:
 
 def framework_stream(array: Any) -> Stream | None:
     """The current stream of an array's framework; None where it names none, or the array is not on a GPU."""
-    if not hasattr(array, "__dlpack_device__"):
+    if torch_of(array) is not None and not getattr(array, "is_cuda", False):
         return None
-    device_type, device = (int(number) for number in array.__dlpack_device__())
-    number = _current_stream(array, device) if device_type in _ON_GPU else None
+    number = _current_stream(array, getattr(getattr(array, "device", None), "index", None) or 0)
     return None if number is None else _streams.resolve(number)
 
 

@@ -221,3 +221,29 @@ TEST(graphs_of_copies_are_bounded, 60) {
   close_channel(&channel);
   WAIT_UNTIL(FAKE_NUMBER(fakecuda_live_handles) < handles);
 }
+
+/* Making, launching and dropping graphs waits for nothing else on the GPU: a kernel on the legacy stream
+ * runs all the while. */
+TEST(graphs_wait_for_nobody, 60) {
+  enum { SOURCES = 100, TIMES = 12 };
+  struct channel channel = {0};
+  void *sources[SOURCES];
+  CUdeviceptr busy;
+  gpu_start();
+  describe_rgba(&channel.description, 16, 16);
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+  CU(cuMemAlloc(&busy, channel.bytes));
+  for (int i = 0; i < SOURCES; i++)
+    sources[i] = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
+  CU(cuStreamSynchronize(channel.stream));
+  gpu_fill(NULL, (void *)(uintptr_t)busy, channel.bytes, 1, 2 * SECOND);
+  for (int i = 0; i < SOURCES * TIMES; i++) {
+    CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, sources[i / TIMES],
+                                    NULL, ON(channel.stream), SECOND));
+    CU(cuStreamSynchronize(channel.stream));
+  }
+  CHECK_EQUAL(cuda->cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+  CU(cuStreamSynchronize(NULL));
+  close_channel(&channel);
+}

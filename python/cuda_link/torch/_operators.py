@@ -22,12 +22,29 @@ def _refuse_grad(*tensors: torch.Tensor | None) -> None:
         )
 
 
+def _keep_out_of_graphs(operator: str) -> None:
+    """torch 2.11 does not see the tag cudagraph_unsafe of an operator with effects; it splits its CUDA
+    graphs at those that are named here. Said when a graph is compiled, since only then the compiler is
+    loaded."""
+    import torch._inductor.config as config
+
+    named: list[str] | None = getattr(config, "custom_should_partition_ops", None)
+    if named is not None and operator not in named:
+        config.custom_should_partition_ops = [*named, operator]
+
+
 def _register(name: str, schema: str, run: Any, fake: Any, effect: bool) -> Any:
     """An operator with a fake implementation. One with an effect is not left out, doubled or moved past
     another one, and is not captured in a CUDA graph, whose replay would not run it."""
     tags = (torch.Tag.cudagraph_unsafe,) if effect else ()
     operator = torch.library.custom_op(f"cuda_link::{name}", run, mutates_args=(), schema=schema, tags=tags)
-    operator.register_fake(fake)
+
+    def run_fake(*arguments: Any, **named: Any) -> Any:
+        if effect:
+            _keep_out_of_graphs(f"cuda_link::{name}")
+        return fake(*arguments, **named)
+
+    operator.register_fake(run_fake)
     if effect:
         from torch._library.effects import EffectType
 
