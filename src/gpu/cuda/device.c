@@ -101,12 +101,19 @@ static int set_granularity(struct cuda_device *device) {
   return CUDALINK_OK;
 }
 
-/* Makes a block of the kind and lets it go again. */
+/* Makes a block of the kind and lets it go again: more than a millisecond, hence once per process, kind
+ * and GPU. What can't be made later is told by the call that wants it. */
 static int try_kind(struct cuda_device *device) {
+  static _Atomic uint64_t worked[2]; /* by GPU; relaxed: at worst two threads try */
+  _Atomic uint64_t *known = &worked[device->gpu.kind == CUDALINK_KIND_IPC];
+  uint64_t bit = device->device < 64 ? UINT64_C(1) << device->device : 0;
   struct gpu_block block;
+  if (atomic_load_explicit(known, memory_order_relaxed) & bit) return CUDALINK_OK;
   int status = device->gpu.operations->block_create(&device->gpu, device->gpu.granularity, &block);
-  if (status == CUDALINK_OK) device->gpu.operations->block_destroy(&block);
-  return status;
+  if (status < 0) return status;
+  device->gpu.operations->block_destroy(&block);
+  atomic_fetch_or_explicit(known, bit, memory_order_relaxed);
+  return CUDALINK_OK;
 }
 
 static int set_up(struct cuda_device *device, bool imports) {
