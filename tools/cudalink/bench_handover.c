@@ -194,15 +194,23 @@ int bench_cycle(struct bench_case *test, struct bench_samples *samples) {
 
 /* ---- the words of a lease and of a publish, nothing else -------------------------------------- */
 
+/* They take less than a step of some clocks (10 ns where the time stamp counter goes on at 100 MHz), so
+ * many of them are timed as one. */
+#define AT_ONCE 100
+
+static double word_time(uint64_t ticks) { return call_time(ticks) / AT_ONCE; }
+
 static int play_lease_words(struct bench_scene *scene) {
   bench_pin_producer();
   for (uint32_t i = 0; i < scene->rounds + WARM_UP; i++) {
     uint64_t start = bench_ticks();
-    atomic_store(&scene->word, i + 1); /* want */
-    (void)atomic_load(&scene->answer); /* st */
-    atomic_store(&scene->word, 0);     /* release */
+    for (uint32_t n = 0; n < AT_ONCE; n++) {
+      atomic_store(&scene->word, i + 1); /* want */
+      (void)atomic_load(&scene->answer); /* st */
+      atomic_store(&scene->word, 0);     /* release */
+    }
     uint64_t end = bench_ticks();
-    if (i >= WARM_UP) bench_value(scene, call_time(end - start));
+    if (i >= WARM_UP) bench_value(scene, word_time(end - start));
   }
   return BENCH_OK;
 }
@@ -211,11 +219,13 @@ static int play_publish_words(struct bench_scene *scene) {
   bench_pin_producer();
   for (uint32_t i = 0; i < scene->rounds + WARM_UP; i++) {
     uint64_t start = bench_ticks();
-    atomic_store_explicit(&scene->answer, i, memory_order_release); /* index, st */
-    atomic_store(&scene->word, i + 1);                              /* head */
-    atomic_fetch_add(&scene->bell, 1);
+    for (uint32_t n = 0; n < AT_ONCE; n++) {
+      atomic_store_explicit(&scene->answer, i, memory_order_release); /* index, st */
+      atomic_store(&scene->word, i + 1);                              /* head */
+      atomic_fetch_add(&scene->bell, 1);
+    }
     uint64_t end = bench_ticks();
-    if (i >= WARM_UP) bench_value(scene, call_time(end - start));
+    if (i >= WARM_UP) bench_value(scene, word_time(end - start));
   }
   return BENCH_OK;
 }
