@@ -5,6 +5,7 @@
  */
 #include "trace.h"
 
+#include <linux/futex.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,9 +13,11 @@
 #include "inside.h"
 
 #define MARK_CALL 0x7FFF4D4B
+#define END_CALL 0x7FFF4D4C
 #define END_SIGNAL SIGUSR2
 #define OPTIONS (PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL)
 #define NEVER INT64_MAX
+#define PARTS 50 /* counted at most */
 
 void trace_begin(void) { syscall(MARK_CALL, NULL); }
 void trace_begin_without(const int *not_ours) { syscall(MARK_CALL, not_ours); }
@@ -22,6 +25,7 @@ void trace_begin_without(const int *not_ours) { syscall(MARK_CALL, not_ours); }
 static void ignore(int number) { (void)number; }
 
 void trace_end(void) {
+  syscall(END_CALL);
   signal(END_SIGNAL, ignore);
   raise(END_SIGNAL);
 }
@@ -31,8 +35,9 @@ struct trace {
   pid_t marked;      /* the thread that called trace_begin; 0 = not yet */
   uint64_t not_ours; /* the address given to trace_begin_without */
   int64_t calls, other_calls, instructions;
+  int64_t mutex_calls; /* of `calls`: to wait for another thread of its process, or to wake it */
   int64_t kill_at_call, kill_at_instruction;
-  bool stepping, ended, killed, gone;
+  bool stepping, counted, ended, killed, gone; /* counted: calls from here on are trace_end's own */
 };
 
 static void attach_thread(void *context, pid_t thread) {
@@ -43,6 +48,11 @@ static void attach_thread(void *context, pid_t thread) {
 
 void trace_attach(struct process *process) { for_each_thread(process->pid, attach_thread, NULL); }
 
+/* What processes share is no private futex. */
+static bool is_for_mutex(const struct __ptrace_syscall_info *call) {
+  return call->entry.nr == SYS_futex && (call->entry.args[1] & FUTEX_PRIVATE_FLAG);
+}
+
 static void note_call(struct trace *trace, pid_t thread) {
   struct __ptrace_syscall_info call;
   long size = ptrace(PTRACE_GET_SYSCALL_INFO, thread, (void *)sizeof call, &call);
@@ -52,14 +62,17 @@ static void note_call(struct trace *trace, pid_t thread) {
     trace->not_ours = call.entry.args[0];
     return;
   }
-  if (!trace->marked) return;
+  if (call.entry.nr == END_CALL) trace->counted = true;
+  if (!trace->marked || trace->counted) return;
   if (thread == trace->marked && trace->not_ours &&
       (int)ptrace(PTRACE_PEEKDATA, thread, (void *)(uintptr_t)trace->not_ours, NULL))
     return;
-  if (thread == trace->marked)
-    trace->calls++;
-  else
+  if (thread != trace->marked) {
     trace->other_calls++;
+    return;
+  }
+  trace->calls++;
+  trace->mutex_calls += is_for_mutex(&call);
 }
 
 /* Lets a stopped thread go on; `signal` is delivered. */
@@ -142,12 +155,29 @@ bool trace_kill_at_instruction(struct process *process, int64_t n) {
   return trace.killed;
 }
 
-struct trace_counts trace_count(struct process *process) {
+static struct trace count_part(struct process *process) {
   struct trace trace = {.process = process, .kill_at_call = NEVER, .kill_at_instruction = NEVER};
+  trace_attach(process);
   run(&trace);
   finish(&trace);
   if (trace.gone) FAIL("the helper ended while its calls were counted");
-  return (struct trace_counts){trace.calls, trace.other_calls};
+  process_expect(process, "done");
+  printf("%lld calls, %lld of them for mutexes, %lld of other threads\n", (long long)trace.calls,
+         (long long)trace.mutex_calls, (long long)trace.other_calls);
+  return trace;
+}
+
+static bool was_in_the_way(const struct trace *trace) {
+  return trace->mutex_calls > 0 && trace->calls == trace->mutex_calls;
+}
+
+int64_t trace_count_calls(struct process *process, void (*between)(void *context), void *context) {
+  struct trace trace = count_part(process);
+  for (int i = 1; i < PARTS && was_in_the_way(&trace); i++) {
+    if (between) between(context);
+    trace = count_part(process);
+  }
+  return trace.calls;
 }
 
 int64_t trace_count_instructions(struct process *process) {

@@ -22,14 +22,11 @@ bool trace_kill_at_call(struct process *process, int64_t n);
 /* The same for the n-th instruction of the thread that called trace_begin. */
 bool trace_kill_at_instruction(struct process *process, int64_t n);
 
-struct trace_counts {
-  int64_t calls;       /* system calls of the thread that called trace_begin, until trace_end */
-  int64_t other_calls; /* and of the other threads */
-};
-struct trace_counts trace_count(struct process *process);
-/* At most so many of them are those of trace_end: sigaction, getpid, gettid, tgkill, and the
- * mask. */
-#define TRACE_END_CALLS 7
+/* The system calls of the thread that called trace_begin, until trace_end. The helper does that part
+ * once for each line and then says "done". A part in which it waited for a mutex that another of its
+ * threads held is counted again, after `between` (may be NULL): the service thread may still be busy
+ * with a consumer that joined, but takes the mutex a few times only for each. */
+int64_t trace_count_calls(struct process *process, void (*between)(void *context), void *context);
 /* Instructions between trace_begin and trace_end. */
 int64_t trace_count_instructions(struct process *process);
 
