@@ -25,7 +25,7 @@ static inline void open_stage(struct stage *stage, cudalink_kind kind, uint32_t 
   CHECK_OK(cudalink_importer_open(
       &stage->importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "convert", .hold = 2,
-                                .open_timeout = 5 * SECOND, .convert = convert}));
+                                .open_timeout = 10 * SECOND, .convert = convert}));
 }
 
 static inline void close_stage(struct stage *stage) {

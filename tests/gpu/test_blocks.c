@@ -127,7 +127,7 @@ TEST(element_type_that_is_none_is_refused, 60) {
                                 .kind = CUDALINK_KIND_VMM, .description = &description}));
   description.planes[0].dtype.code = 3; /* opaque handles */
   CHECK_STATUS(cudalink_exporter_send(exporter, &description, &description, NULL,
-                                      CUDALINK_STREAM_COMPLETE, SECOND),
+                                      CUDALINK_STREAM_COMPLETE, 10 * SECOND),
                CUDALINK_ERROR_INVALID_ARGUMENT);
   printf("  %s\n", cudalink_last_error());
   CHECK_CONTAINS(cudalink_last_error(), "plane 0");
@@ -157,17 +157,18 @@ TEST(lost_gpu_is_told_by_each_call, 60) {
                                 .kind = CUDALINK_KIND_VMM, .description = &description}));
   CHECK_OK(cudalink_importer_open(
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
-                                           .gpu_wait = 1, .open_timeout = 5 * SECOND}));
-  CHECK_OK(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), SECOND));
-  CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+                                           .gpu_wait = 1, .open_timeout = 10 * SECOND}));
+  CHECK_OK(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), 10 * SECOND));
+  CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   FAKE(fakecuda_lose_context, CUDA_ERROR_ILLEGAL_ADDRESS);
-  CHECK_STATUS(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), SECOND),
-               CUDALINK_ERROR_GPU_LOST);
+  CHECK_STATUS(
+      cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), 10 * SECOND),
+      CUDALINK_ERROR_GPU_LOST);
   CHECK_CONTAINS(cudalink_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS, 700");
   CHECK_STATUS(cudalink_exporter_send(exporter, &description, source, NULL,
-                                      CUDALINK_STREAM_COMPLETE, SECOND),
+                                      CUDALINK_STREAM_COMPLETE, 10 * SECOND),
                CUDALINK_ERROR_GPU_LOST);
-  CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
   CHECK_STATUS(cudalink_exporter_publish(exporter, &slot, ON(stream)), CUDALINK_ERROR_GPU_LOST);
   CHECK_OK(cudalink_exporter_abandon(exporter, &slot, CUDALINK_STREAM_COMPLETE));
   CHECK_STATUS(cudalink_exporter_wait_sent(exporter, ON(stream)), CUDALINK_ERROR_GPU_LOST);

@@ -297,7 +297,7 @@ TEST(old_release_by_stream_is_proven_later, 30) {
   CUdeviceptr counts = gpu_counts_make();
   cudalink_frame frame;
   process_ask(producer, "frames 1");
-  CHECK_OK(cudalink_importer_acquire(importer, ON(stream), SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(importer, ON(stream), 10 * SECOND, &frame));
   gpu_check(stream, frame.data, bytes_of(&frame), original_pattern(1, 1), 300 * MILLISECOND,
             counts);
   CHECK_OK(cudalink_frame_release(&frame, ON(stream)));
@@ -309,7 +309,7 @@ TEST(old_release_by_stream_is_proven_later, 30) {
   CHECK_OK(cudalink_frame_release(&frame, NONE));
   /* Closing under a stream that still reads keeps the memory until it has ended. */
   process_ask(producer, "frames 1");
-  CHECK_OK(cudalink_importer_acquire(importer, ON(stream), SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(importer, ON(stream), 10 * SECOND, &frame));
   gpu_check(stream, frame.data, bytes_of(&frame), original_pattern(1, 7), 300 * MILLISECOND,
             counts);
   CHECK_OK(cudalink_frame_release(&frame, ON(stream)));
@@ -477,7 +477,7 @@ TEST(old_once_stays_with_the_first, 30) {
   process_ask(producer, "frames 1");
   CHECK_OK(cudalink_importer_open(
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = name, .once = 1,
-                                           .open_timeout = 5 * SECOND}));
+                                           .open_timeout = 10 * SECOND}));
   expect_frame(importer, 1, 1);
   process_ask(producer, "format 8 8 4 1 8 0"); /* the same one */
   process_ask(producer, "frames 1");
@@ -522,7 +522,7 @@ static void poked(struct process *producer, const char *name, unsigned at, unsig
   uint64_t before = segment_get(block, at, bytes);
   segment_put(block, at, bytes, value);
   cudalink_importer importer = open_importer(name, CUDALINK_WIRE_AUTO, 1);
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame), expected);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame), expected);
   CHECK_CONTAINS(cudalink_last_error(), part);
   /* Told once, then looked at again slowly, without an end to the patience. */
   CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 20 * MILLISECOND, &frame),
@@ -574,7 +574,8 @@ TEST(old_sizes_beyond_the_memory, 30) {
   segment_put(block, AT_HEIGHT(3), 4, 1024);
   segment_put(block, AT_SIZE(3), 4, 4u << 20); /* the slots have 2 MiB */
   cudalink_importer importer = open_importer(name, CUDALINK_WIRE_CIPD, 1);
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_PROTOCOL);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
+               CUDALINK_ERROR_PROTOCOL);
   CHECK_CONTAINS(cudalink_last_error(), "4194304 bytes");
   finish(producer, importer);
 }
@@ -592,7 +593,8 @@ TEST(old_hostile_handles, 30) {
   memcpy(saved, block + AT_MEMORY(1), 64);
   memset(block + AT_MEMORY(1), 0, 64);
   cudalink_importer importer = open_importer(name, CUDALINK_WIRE_CIPD, 1);
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_PROTOCOL);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
+               CUDALINK_ERROR_PROTOCOL);
   CHECK_CONTAINS(cudalink_last_error(), "no memory handle");
   memset(block + AT_MEMORY(1), 0x5a, 64);
   memcpy(block + AT_MEMORY(1) + 32, saved + 32, 8);
@@ -613,7 +615,8 @@ TEST(old_name_is_something_else, 30) {
   CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 60 * MILLISECOND, &frame),
                CUDALINK_ERROR_TIMEOUT); /* empty: it may be starting */
   CHECK_EQUAL(ftruncate(fd, 10), 0);
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_PROTOCOL);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
+               CUDALINK_ERROR_PROTOCOL);
   CHECK_CONTAINS(cudalink_last_error(), "too few");
   CHECK_OK(cudalink_importer_close(importer));
   close(fd);
@@ -622,7 +625,8 @@ TEST(old_name_is_something_else, 30) {
   snprintf(path, sizeof path, "/dev/shm/%s", name);
   CHECK_EQUAL(mkfifo(path, 0600), 0);
   importer = open_importer(name, CUDALINK_WIRE_CIPD, 1);
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_REFUSED);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
+               CUDALINK_ERROR_REFUSED);
   CHECK_OK(cudalink_importer_close(importer));
   unlink(path);
 }
@@ -649,7 +653,7 @@ TEST(old_options_that_it_has_not, 30) {
   struct process *producer = start_producer(name, "");
   process_ask(producer, "frames 1");
   CHECK_OK(OPEN(.policy = CUDALINK_POLICY_IN_ORDER));
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame),
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
                CUDALINK_ERROR_UNSUPPORTED);
   CHECK_CONTAINS(cudalink_last_error(), "policy LATEST");
   CHECK_OK(cudalink_importer_close(importer));
@@ -749,7 +753,7 @@ TEST(old_wire_comes_second, 30) {
                                                             .description = &description}));
   CHECK_OK(cudalink_exporter_wait_consumers(exporter, 1, 10 * SECOND));
   process_ask(producer, "frames 1");
-  CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
   CHECK_OK(cudalink_exporter_publish(exporter, &slot, NONE));
   next_frame(importer, &frame);
   if (frame.kind == CUDALINK_KIND_IPC) { /* it was joined a moment later */
@@ -763,7 +767,8 @@ TEST(old_wire_comes_second, 30) {
   CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 20 * MILLISECOND, &none),
                CUDALINK_ERROR_TIMEOUT);
   CHECK_OK(cudalink_exporter_close(exporter));
-  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_ENDED);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
+               CUDALINK_ERROR_ENDED);
   process_ask(producer, "frames 1"); /* now it is the old one's turn again */
   expect_frame(importer, 1, 4);
   finish(producer, importer);

@@ -50,7 +50,7 @@ static void start(struct outlet *outlet) {
 /* By a lent slot; patterns count from 1 in each session of the segment. */
 static int give_after(struct outlet *outlet, uint64_t pause) {
   cudalink_slot slot;
-  int status = cudalink_exporter_begin(outlet->exporter, &outlet->description, SECOND, &slot);
+  int status = cudalink_exporter_begin(outlet->exporter, &outlet->description, 10 * SECOND, &slot);
   if (status < 0) return status;
   gpu_fill(outlet->stream, slot.data, outlet->bytes, ++outlet->frames, pause);
   return cudalink_exporter_publish(outlet->exporter, &slot, ON(outlet->stream));
@@ -152,7 +152,7 @@ TEST(outlet_only_is_converted_into, 60) {
   CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = 1, .convert = 1}));
   CHECK_OK(cudalink_convert_plan_create(&plan, &bgra, &outlet.description, NULL));
   void *source = gpu_memory(GPU_MEMORY_DEVICE, outlet.bytes, NULL);
-  CHECK_OK(cudalink_exporter_begin(outlet.exporter, &outlet.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(outlet.exporter, &outlet.description, 10 * SECOND, &slot));
   CHECK_OK(cudalink_exporter_convert(outlet.exporter, plan, source, &slot, ON(outlet.stream)));
   CHECK_OK(cudalink_exporter_publish(outlet.exporter, &slot, ON(outlet.stream)));
   CHECK_EQUAL(statistics_of(&outlet).cipd_published, 1);
@@ -233,7 +233,7 @@ TEST(outlet_pictures, 60) {
       uint8_t *dense = malloc(packed), *slot_bytes = calloc(1, 65536);
       gpu_pattern(dense, packed, 1);
       CHECK_OK(cudalink_unpack(description, dense, packed, slot_bytes));
-      CHECK_OK(cudalink_exporter_begin(outlet.exporter, description, SECOND, &slot));
+      CHECK_OK(cudalink_exporter_begin(outlet.exporter, description, 10 * SECOND, &slot));
       uint64_t bytes;
       CHECK_OK(cudalink_description_bytes(description, &bytes));
       CU(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)slot.data, slot_bytes, bytes));
@@ -282,7 +282,7 @@ TEST(outlet_passes_over_what_it_cannot_carry, 60) {
   }
   cudalink_slot slot;
   describe(&outlet, &rgba);
-  CHECK_OK(cudalink_exporter_begin(outlet.exporter, &rgba, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(outlet.exporter, &rgba, 10 * SECOND, &slot));
   CHECK_OK(cudalink_exporter_publish_invalid(outlet.exporter, &slot, "no signal"));
   CHECK_EQUAL(statistics_of(&outlet).cipd_skipped, 6);
   CHECK_CONTAINS(statistics_of(&outlet).cipd_reason, "invalid");
@@ -332,7 +332,7 @@ TEST(outlet_beside_our_own_wire, 60) {
   CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){0}));
   CHECK_OK(cudalink_importer_open(
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "outlet",
-                                           .open_timeout = 5 * SECOND}));
+                                           .open_timeout = 10 * SECOND}));
   struct process *consumer = start_consumer(outlet.name);
   void *pixels = malloc(outlet.bytes), *source = gpu_memory(GPU_MEMORY_DEVICE, outlet.bytes, NULL);
   for (uint64_t i = 1; i <= 20; i++) {
@@ -340,12 +340,12 @@ TEST(outlet_beside_our_own_wire, 60) {
       gpu_pattern(pixels, outlet.bytes, ++outlet.frames);
       CU(cuMemcpyHtoD((CUdeviceptr)(uintptr_t)source, pixels, outlet.bytes));
       CHECK_OK(cudalink_exporter_send(outlet.exporter, &outlet.description, source, NULL,
-                                      i % 2 ? NONE : ON(outlet.stream), SECOND));
+                                      i % 2 ? NONE : ON(outlet.stream), 10 * SECOND));
     } else {
       CHECK_OK(give_after(&outlet, 2 * MILLISECOND));
     }
     expect_taken(consumer, i);
-    CHECK_OK(cudalink_importer_acquire(importer, NONE, SECOND, &frame));
+    CHECK_OK(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame));
     CHECK_OK(cudalink_frame_to_host(&frame, pixels, outlet.bytes));
     CHECK_EQUAL(gpu_pattern_wrong(pixels, outlet.bytes, i), 0);
     CHECK_OK(cudalink_frame_release(&frame, NONE));
@@ -430,7 +430,7 @@ TEST(outlet_in_one_process, 30) {
   void *pixels = malloc(outlet.bytes);
   for (uint64_t i = 1; i <= 10; i++) {
     CHECK_OK(give_after(&outlet, 5 * MILLISECOND));
-    CHECK_OK(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame));
+    CHECK_OK(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame));
     CHECK_OK(cudalink_frame_to_host(&frame, pixels, outlet.bytes));
     CHECK_EQUAL(gpu_pattern_wrong(pixels, outlet.bytes, i), 0);
     if (i < 10) CHECK_OK(cudalink_frame_release(&frame, NONE));
@@ -584,7 +584,7 @@ TEST(outlet_killed, 60) {
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = name}));
   process_ask(first, "give");
   expect_taken(consumer, 1);
-  CHECK_OK(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_release(&frame, NONE));
   process_ask(first, "hang");
   process_kill(first);
@@ -597,7 +597,7 @@ TEST(outlet_killed, 60) {
   CHECK(!strcmp(process_ask(consumer, "take"), "shutdown"));
   process_ask(third, "give");
   CHECK_EQUAL(line_number(process_ask(consumer, "take"), "version"), 2);
-  CHECK_OK(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_release(&frame, NONE));
   CHECK_OK(cudalink_importer_close(importer));
   process_kill(third);

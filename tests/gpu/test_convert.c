@@ -136,14 +136,14 @@ static void convert_into_slot(struct stage *stage, struct example *example, void
   cudalink_slot slot;
   cudalink_frame frame;
   put_on(stage->stream, memory, example->picture, example->source_bytes);
-  CHECK_OK(cudalink_exporter_begin(stage->exporter, &example->target, 5 * SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(stage->exporter, &example->target, 10 * SECOND, &slot));
   fill_on(stage->stream, slot.data, BACKGROUND, example->target_bytes);
   CHECK_OK(
       cudalink_exporter_convert(stage->exporter, example->plan, memory, &slot, ON(stage->stream)));
   fill_on(stage->stream, memory, 0xee, example->source_bytes);
   CHECK_OK(cudalink_exporter_publish(stage->exporter, &slot, ON(stage->stream)));
   CHECK_OK(
-      cudalink_importer_acquire(stage->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+      cudalink_importer_acquire(stage->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_EQUAL(frame.sequence, slot.sequence);
   get_on(stage->stream, example->found, frame.data, example->target_bytes);
   CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
@@ -154,8 +154,8 @@ static void convert_into_slot(struct stage *stage, struct example *example, void
 static void convert_from_frame(struct stage *stage, struct example *example, void *memory) {
   cudalink_frame frame;
   CHECK_OK(cudalink_exporter_send(stage->exporter, &example->source, example->picture, NULL,
-                                  CUDALINK_STREAM_COMPLETE, 5 * SECOND));
-  CHECK_OK(cudalink_importer_acquire(stage->importer, ON(stage->stream), 5 * SECOND, &frame));
+                                  CUDALINK_STREAM_COMPLETE, 10 * SECOND));
+  CHECK_OK(cudalink_importer_acquire(stage->importer, ON(stage->stream), 10 * SECOND, &frame));
   fill_on(stage->stream, memory, BACKGROUND, example->target_bytes);
   CHECK_OK(cudalink_frame_convert(&frame, example->plan, memory, ON(stage->stream)));
   CHECK_OK(cudalink_frame_release(&frame, ON(stage->stream)));
@@ -212,7 +212,7 @@ TEST(complete_conversions_are_done, 60) {
     struct example example = {0};
     make_example(&example, family, 2, false);
     put_on(stage.stream, memory, example.picture, example.source_bytes);
-    CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.target, 5 * SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.target, 10 * SECOND, &slot));
     fill_on(stage.stream, slot.data, BACKGROUND, example.target_bytes);
     CU(cuStreamSynchronize(stage.stream));
     CHECK_OK(cudalink_exporter_convert(stage.exporter, example.plan, memory, &slot,
@@ -220,16 +220,16 @@ TEST(complete_conversions_are_done, 60) {
     CHECK_OK(cudalink_exporter_publish(stage.exporter, &slot, CUDALINK_STREAM_COMPLETE));
     fill_on(stage.stream, memory, 0xee, example.source_bytes);
     CHECK_OK(
-        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
     get_on(stage.stream, example.found, frame.data, example.target_bytes);
     CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
     compare(&example, "complete, into a slot");
     CHECK_OK(cudalink_exporter_send(stage.exporter, &example.source, example.picture, NULL,
-                                    CUDALINK_STREAM_COMPLETE, 5 * SECOND));
+                                    CUDALINK_STREAM_COMPLETE, 10 * SECOND));
     fill_on(stage.stream, memory, BACKGROUND, example.target_bytes);
     CU(cuStreamSynchronize(stage.stream));
     CHECK_OK(
-        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
     CHECK_OK(cudalink_frame_convert(&frame, example.plan, memory, CUDALINK_STREAM_COMPLETE));
     CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
     get_on(stage.stream, example.found, memory, example.target_bytes);

@@ -15,14 +15,15 @@ static void make_example(struct example *example) {
 }
 
 static void begin(struct stage *stage, const struct example *example, cudalink_slot *slot) {
-  CHECK_OK(cudalink_exporter_begin(stage->exporter, &example->target, 5 * SECOND, slot));
+  CHECK_OK(cudalink_exporter_begin(stage->exporter, &example->target, 10 * SECOND, slot));
 }
 
 /* A frame that looks like the example's source, held. */
 static void hold(struct stage *stage, const struct example *example, cudalink_frame *frame) {
   CHECK_OK(cudalink_exporter_send(stage->exporter, &example->source, example->picture, NULL,
-                                  CUDALINK_STREAM_COMPLETE, 5 * SECOND));
-  CHECK_OK(cudalink_importer_acquire(stage->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, frame));
+                                  CUDALINK_STREAM_COMPLETE, 10 * SECOND));
+  CHECK_OK(
+      cudalink_importer_acquire(stage->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, frame));
 }
 
 static void *memory_for(const struct stage *stage) {
@@ -169,20 +170,20 @@ TEST(pending_frames_are_converted_in_order, 60) {
   CHECK_OK(cudalink_importer_open(
       &stage.importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "convert", .gpu_wait = 1,
-                                .convert = 1, .open_timeout = 5 * SECOND}));
+                                .convert = 1, .open_timeout = 10 * SECOND}));
   make_example(&example);
   void *memory = memory_for(&stage);
-  CHECK_OK(cudalink_exporter_wait_consumers(stage.exporter, 1, 5 * SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(stage.exporter, 1, 10 * SECOND));
   for (int i = 0; i < 20; i++) {
     bool complete = i % 2;
-    CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.source, 5 * SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.source, 10 * SECOND, &slot));
     fill_on(stage.stream, memory, BACKGROUND, example.target_bytes);
     CU(cuStreamSynchronize(stage.stream)); /* COMPLETE is behind nothing of this stream */
     FAKE(fakecuda_set_delay, i < 10 ? 0 : 3000);
     fill_on(producer, slot.data, 0xee, example.source_bytes);
     put_on(producer, slot.data, example.picture, example.source_bytes);
     CHECK_OK(cudalink_exporter_publish(stage.exporter, &slot, ON(producer)));
-    CHECK_OK(cudalink_importer_acquire(stage.importer, ON(stage.stream), 5 * SECOND, &frame));
+    CHECK_OK(cudalink_importer_acquire(stage.importer, ON(stage.stream), 10 * SECOND, &frame));
     CHECK_OK(cudalink_frame_convert(&frame, example.plan, memory,
                                     complete ? CUDALINK_STREAM_COMPLETE : ON(stage.stream)));
     get_on(stage.stream, example.found, memory, example.target_bytes);
@@ -274,15 +275,16 @@ TEST(an_importer_whose_module_does_not_load, 60) {
   CHECK_OK(open_named(&stage.exporter, "convert", 0));
   CHECK_OK(cudalink_importer_open(
       &stage.importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "convert",
-                                                 .open_timeout = 5 * SECOND, .convert = 1}));
+                                                 .open_timeout = 10 * SECOND, .convert = 1}));
   CHECK_OK(cudalink_exporter_send(stage.exporter, &example.source, example.picture, NULL,
-                                  CUDALINK_STREAM_COMPLETE, 5 * SECOND));
+                                  CUDALINK_STREAM_COMPLETE, 10 * SECOND));
   FAKE(fakecuda_fail, "cuModuleLoadData", 1, (int)CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
   CHECK_STATUS(
-      cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame),
+      cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame),
       CUDALINK_ERROR_UNSUPPORTED);
   CHECK_CONTAINS(cudalink_last_error(), "without `convert`");
-  CHECK_OK(cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_convert(&frame, example.plan, memory_for(&stage), ON(stage.stream)));
   CU(cuStreamSynchronize(stage.stream));
   let_go(&frame);
@@ -498,9 +500,9 @@ TEST(frames_that_are_no_pictures, 60) {
     CHECK_OK(cudalink_describe_tensor(&bytes, "blob", CUDALINK_UINT8, 1,
                                       (int64_t[]){(int64_t)example.source_bytes - missing}));
     CHECK_OK(cudalink_exporter_send(stage.exporter, &bytes, example.picture, NULL,
-                                    CUDALINK_STREAM_COMPLETE, 5 * SECOND));
+                                    CUDALINK_STREAM_COMPLETE, 10 * SECOND));
     CHECK_OK(
-        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+        cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
     int status = cudalink_frame_convert(&frame, example.plan, memory, ON(stage.stream));
     CHECK_EQUAL(status, missing ? INVALID : CUDALINK_OK);
     if (missing) CHECK_CONTAINS(cudalink_last_error(), "bytes, the frame has");
@@ -518,9 +520,10 @@ TEST(invalid_frames_are_not_converted, 60) {
   gpu_start();
   open_stage(&stage, CUDALINK_KIND_VMM, 1);
   make_example(&example);
-  CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.source, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(stage.exporter, &example.source, 10 * SECOND, &slot));
   CHECK_OK(cudalink_exporter_publish_invalid(stage.exporter, &slot, "no signal"));
-  CHECK_OK(cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(stage.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_STATUS(cudalink_frame_convert(&frame, example.plan, memory_for(&stage), ON(stage.stream)),
                CUDALINK_ERROR_UNSUPPORTED);
   CHECK_CONTAINS(cudalink_last_error(), "no signal");

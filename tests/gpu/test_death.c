@@ -172,12 +172,12 @@ TEST(wait_limit_ends_a_wait, 20) {
   CHECK_OK(cudalink_importer_open(
       &importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .gpu_wait = 1,
-                                .gpu_wait_limit = 50 * MILLISECOND, .open_timeout = 5 * SECOND}));
+                                .gpu_wait_limit = 50 * MILLISECOND, .open_timeout = 10 * SECOND}));
   for (int i = 0; i < 2; i++) { /* the first one tells from where on streams may wait */
-    CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
     if (i) CU(cuStreamWaitValue32(producer, (CUdeviceptr)(uintptr_t)gate, 1, 0));
     CHECK_OK(cudalink_exporter_publish(exporter, &slot, ON(producer)));
-    CHECK_OK(cudalink_importer_acquire(importer, ON(consumer), SECOND, &frame));
+    CHECK_OK(cudalink_importer_acquire(importer, ON(consumer), 10 * SECOND, &frame));
     if (!i) CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
   }
   CHECK_EQUAL(frame.flags, CUDALINK_FRAME_PENDING);

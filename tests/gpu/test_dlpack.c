@@ -30,7 +30,7 @@ static void open_channel(struct channel *channel, cudalink_kind kind, bool writa
   CHECK_OK(cudalink_importer_open(
       &channel->importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .gpu_wait = 1, .hold = 2,
-                                .writable = writable, .open_timeout = 5 * SECOND}));
+                                .writable = writable, .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -41,7 +41,7 @@ static void close_channel(struct channel *channel) {
 /* Filled by a kernel that takes its time; returns the frame's number, which is its pattern. */
 static uint64_t publish(struct channel *channel, uint64_t pause) {
   cudalink_slot slot;
-  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, 5 * SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, 10 * SECOND, &slot));
   CHECK_EQUAL(slot.device, CUDALINK_DEVICE(0));
   gpu_fill(channel->stream, slot.data, channel->bytes, slot.sequence, pause);
   CHECK_OK(cudalink_exporter_publish(channel->exporter, &slot, ON(channel->stream)));
@@ -51,7 +51,7 @@ static uint64_t publish(struct channel *channel, uint64_t pause) {
 static cudalink_hold *take(struct channel *channel, cudalink_stream stream) {
   cudalink_frame frame;
   cudalink_hold *hold;
-  CHECK_OK(cudalink_importer_acquire(channel->importer, stream, 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(channel->importer, stream, 10 * SECOND, &frame));
   CHECK_OK(cudalink_hold_take(&hold, &frame));
   return hold;
 }
@@ -223,11 +223,11 @@ TEST(dlpack_failed_wait_leaves_the_first_one, 20) {
   open_channel(&channel, CUDALINK_KIND_VMM, false);
   CUstream first = gpu_stream(), second = gpu_stream();
   publish(&channel, 0);
-  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(first), 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(first), 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_release(&frame, ON(first)));
   CU(cuLaunchHostFunc(channel.stream, stay_shut, (void *)(uintptr_t)&gate));
   publish(&channel, 0);
-  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(first), 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(first), 10 * SECOND, &frame));
   CHECK_EQUAL(frame.flags, CUDALINK_FRAME_PENDING);
   FAKE(fakecuda_fail, "cuStreamWaitEvent", 1, CUDA_ERROR_OUT_OF_MEMORY);
   CHECK(cudalink_frame_wait(&frame, ON(second)) < 0);

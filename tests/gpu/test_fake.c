@@ -125,7 +125,7 @@ static int open_ends(struct ends *ends, cudalink_kind kind) {
   if (status < 0) return status;
   status = cudalink_importer_open(
       &ends->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
-                                                 .gpu_wait = 1, .open_timeout = 5 * SECOND});
+                                                 .gpu_wait = 1, .open_timeout = 10 * SECOND});
   if (status < 0) cudalink_exporter_close(ends->exporter);
   return status;
 }
@@ -145,13 +145,13 @@ static int pass_frame(struct ends *ends) {
       CHECK_OK(call);                                                                              \
     }                                                                                              \
   } while (0)
-  TWICE(cudalink_exporter_begin(ends->exporter, &ends->description, SECOND, &slot));
+  TWICE(cudalink_exporter_begin(ends->exporter, &ends->description, 10 * SECOND, &slot));
   TWICE(cudalink_exporter_publish(ends->exporter, &slot, ON(ends->stream)));
-  TWICE(cudalink_importer_acquire(ends->importer, ON(ends->stream), SECOND, &frame));
+  TWICE(cudalink_importer_acquire(ends->importer, ON(ends->stream), 10 * SECOND, &frame));
   TWICE(cudalink_frame_release(&frame, ON(ends->stream)));
   TWICE(cudalink_exporter_send(ends->exporter, &ends->description, ends->source, NULL,
-                               CUDALINK_STREAM_COMPLETE, SECOND));
-  TWICE(cudalink_importer_acquire(ends->importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+                               CUDALINK_STREAM_COMPLETE, 10 * SECOND));
+  TWICE(cudalink_importer_acquire(ends->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   TWICE(cudalink_frame_to_host(&frame, ends->out, sizeof ends->out));
   TWICE(cudalink_frame_to_host_begin(&frame, NULL, 0, &copy));
   status = cudalink_frame_to_host_finish(&copy); /* over in any case */
@@ -249,7 +249,7 @@ TEST(lost_context_is_told, 60) {
   ends.stream = gpu_stream();
   CHECK_OK(open_ends(&ends, CUDALINK_KIND_VMM));
   CHECK_OK(pass_frame(&ends));
-  CHECK_OK(cudalink_exporter_begin(ends.exporter, &ends.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(ends.exporter, &ends.description, 10 * SECOND, &slot));
   FAKE(fakecuda_lose_context, CUDA_ERROR_ILLEGAL_ADDRESS);
   CHECK_STATUS(cudalink_exporter_publish(ends.exporter, &slot, ON(ends.stream)),
                CUDALINK_ERROR_GPU_LOST);

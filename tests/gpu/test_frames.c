@@ -184,7 +184,7 @@ TEST(evicted_consumer_keeps_its_frame, 60) {
   CHECK_OK(cudalink_importer_open(
       &importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 1,
-                                .policy = CUDALINK_POLICY_EVERY, .open_timeout = 5 * SECOND}));
+                                .policy = CUDALINK_POLICY_EVERY, .open_timeout = 10 * SECOND}));
   uint64_t held = 0;
   for (uint64_t i = 0; i < 50; i++) {
     cudalink_slot slot;
@@ -192,7 +192,7 @@ TEST(evicted_consumer_keeps_its_frame, 60) {
     gpu_fill(stream, slot.data, bytes, slot.sequence, 0);
     CHECK_OK(cudalink_exporter_publish(exporter, &slot, ON(stream)));
     if (held) continue;
-    CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+    CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
     held = frame.sequence;
   }
   CU(cuStreamSynchronize(stream));

@@ -102,7 +102,7 @@ TEST(original_package_receives, 120) {
   next_line(&script, line);
   for (int i = 1; i <= FRAMES; i++) {
     char expected[64];
-    CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
     CU(cuMemsetD8((CUdeviceptr)(uintptr_t)slot.data, (unsigned char)(i % 251), BYTES));
     CU(cuCtxSynchronize());
     CHECK_OK(cudalink_exporter_publish(exporter, &slot, NONE));

@@ -42,7 +42,7 @@ static void open_channel(struct channel *channel, cudalink_exporter_spec spec) {
   channel->own = copy_stream_of(channel->exporter);
   CHECK_OK(cudalink_importer_open(
       &channel->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
-                                                    .open_timeout = 5 * SECOND}));
+                                                    .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -59,7 +59,7 @@ static void open_gate(const struct channel *channel) { atomic_store(channel->gat
 
 static int send_on(struct channel *channel, cudalink_stream stream) {
   return cudalink_exporter_send(channel->exporter, &channel->description,
-                                (void *)(uintptr_t)channel->source, NULL, stream, SECOND);
+                                (void *)(uintptr_t)channel->source, NULL, stream, 10 * SECOND);
 }
 
 static void fill_source(const struct channel *channel, CUstream stream, uint64_t pattern,
@@ -69,7 +69,7 @@ static void fill_source(const struct channel *channel, CUstream stream, uint64_t
 
 static void acquire(struct channel *channel, cudalink_frame *frame) {
   CHECK_OK(
-      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, frame));
+      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, frame));
 }
 
 static void expect_pattern(struct channel *channel, cudalink_frame *frame, uint64_t pattern) {
@@ -185,7 +185,7 @@ TEST(export_sync_returns_when_pixels_are_complete, 60) {
       fill_source(&channel, channel.stream, i, 3 * MILLISECOND);
       CHECK_OK(send_on(&channel, ON(channel.stream)));
       CHECK(is_done(channel.stream) && is_done(channel.own));
-      CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+      CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
       gpu_fill(channel.stream, slot.data, channel.bytes, i, 3 * MILLISECOND);
       CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
       CHECK(is_done(channel.stream));
@@ -214,7 +214,7 @@ TEST(export_sync_on_host_memory, 60) {
                                            .kind = CUDALINK_KIND_HOST, .description = &description,
                                            .export_sync = 1, .flush_probe = 1, .own_stream = 1}));
   for (uint32_t i = 1; i < 10; i++) {
-    CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
     CHECK_OK(cudalink_host_stream_push(stream, nap, NULL));
     CHECK_OK(cudalink_host_stream_push(stream, count_up, &done));
     CHECK_OK(cudalink_exporter_publish(exporter, &slot, CUDALINK_STREAM_HANDLE(stream)));
@@ -233,7 +233,7 @@ TEST(flush_probe_asks_once_per_frame, 60) {
   for (uint32_t probe = 0; probe < 2; probe++) {
     open_channel(&channel,
                  (cudalink_exporter_spec){.flush_probe = probe, .slots = 3, .max_slots = 3});
-    CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+    CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
     CUstream capturing = gpu_stream();
     CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
     uint64_t queries = FAKE_NUMBER(fakecuda_calls, "cuStreamQuery");
@@ -257,7 +257,7 @@ TEST(failed_send_gives_its_slot_back_behind_the_copy, 60) {
   gpu_start();
   if (!gpu_is_fake()) return; /* a real driver fails when it likes */
   open_channel(&channel, (cudalink_exporter_spec){.slots = 3, .max_slots = 3});
-  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
   CUstream other = gpu_stream();
   CUdeviceptr first = channel.source;
   fill_source(&channel, channel.stream, 1, 0);
@@ -284,7 +284,7 @@ TEST(failed_complete_send_gives_its_slot_back_behind_the_copy, 60) {
   if (!gpu_is_fake()) return;
   for (uint32_t own = 0; own < 2; own++) {
     open_channel(&channel, (cudalink_exporter_spec){.slots = 3, .max_slots = 3, .own_stream = own});
-    CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+    CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
     CUstream other = gpu_stream();
     fill_source(&channel, channel.stream, 1, 0);
     CU(cuStreamSynchronize(channel.stream));
@@ -293,7 +293,7 @@ TEST(failed_complete_send_gives_its_slot_back_behind_the_copy, 60) {
     CHECK_STATUS(send_on(&channel, CUDALINK_STREAM_COMPLETE), CUDALINK_ERROR_GPU);
     CHECK_CONTAINS(cudalink_last_error(), "waiting for the stream");
     cudalink_slot slot;
-    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
     gpu_fill(other, slot.data, channel.bytes, 2, 0);
     CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(other)));
     acquire(&channel, &frame);
@@ -315,10 +315,10 @@ TEST(failed_isolated_copy_keeps_its_slot, 60) {
   open_channel(&channel, (cudalink_exporter_spec){.slots = 3, .max_slots = 3});
   CHECK_OK(cudalink_importer_open(
       &isolated, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .isolated = 1,
-                                           .open_timeout = 5 * SECOND}));
-  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 2, SECOND));
+                                           .open_timeout = 10 * SECOND}));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 2, 10 * SECOND));
   for (int again = 0; again < 2; again++) {
-    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
     gpu_fill(channel.stream, slot.data, channel.bytes, slot.sequence, 0);
     CU(cuStreamSynchronize(channel.stream));
     atomic_store(channel.gate, 0);
@@ -328,7 +328,7 @@ TEST(failed_isolated_copy_keeps_its_slot, 60) {
                  CUDALINK_ERROR_GPU);
     if (again) break;
     CHECK_OK(cudalink_exporter_abandon(channel.exporter, &slot, CUDALINK_STREAM_COMPLETE));
-    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &other));
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &other));
     CHECK(other.index != slot.index);
     CHECK_OK(cudalink_exporter_abandon(channel.exporter, &other, CUDALINK_STREAM_COMPLETE));
     open_gate(&channel);
@@ -337,7 +337,7 @@ TEST(failed_isolated_copy_keeps_its_slot, 60) {
   open_gate(&channel); /* published a second time: behind what the first one left */
   CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
   CHECK(is_done(channel.own));
-  CHECK_OK(cudalink_importer_acquire(isolated, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(isolated, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   expect_pattern(&channel, &frame, slot.sequence);
   CHECK_OK(cudalink_importer_close(isolated));
   close_channel(&channel);

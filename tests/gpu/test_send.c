@@ -23,7 +23,7 @@ static void open_channel(struct channel *channel, cudalink_kind kind) {
                                                             .description = &channel->description}));
   CHECK_OK(cudalink_importer_open(
       &channel->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
-                                                    .open_timeout = 5 * SECOND}));
+                                                    .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -56,7 +56,7 @@ static void send_from(struct channel *channel, enum gpu_memory memory, bool comp
     put(source, picture, channel->bytes);
   CHECK_OK(cudalink_exporter_send(channel->exporter, &channel->description, source, NULL,
                                   complete ? CUDALINK_STREAM_COMPLETE : ON(channel->stream),
-                                  SECOND));
+                                  10 * SECOND));
   if (memory == GPU_MEMORY_HOST) CU(cuStreamSynchronize(channel->stream));
   if (memory == GPU_MEMORY_HOST)
     memcpy(source, other, channel->bytes);
@@ -64,7 +64,7 @@ static void send_from(struct channel *channel, enum gpu_memory memory, bool comp
     CU(cuMemcpyAsync((CUdeviceptr)(uintptr_t)source, (CUdeviceptr)(uintptr_t)other, channel->bytes,
                      channel->stream));
   CHECK_OK(
-      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   gpu_check(channel->stream, frame.data, channel->bytes, pattern, 0, channel->counts);
   CHECK_OK(cudalink_frame_release(&frame, ON(channel->stream)));
   CHECK_EQUAL(exporter_copies(channel), copies + 1);
@@ -99,17 +99,17 @@ TEST(copies_are_counted_by_the_driver, 60) {
   describe_rgba(&channel.description, 64, 64);
   open_channel(&channel, CUDALINK_KIND_VMM);
   void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
-  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
   uint64_t copies = FAKE_NUMBER(fakecuda_copies), bytes = FAKE_NUMBER(fakecuda_copied_bytes);
   uint64_t legacy = FAKE_NUMBER(fakecuda_legacy_operations);
   for (int i = 0; i < 10; i++)
     CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, source, NULL,
-                                    ON(channel.stream), SECOND));
+                                    ON(channel.stream), 10 * SECOND));
   CU(cuStreamSynchronize(channel.stream));
   CHECK_EQUAL(FAKE_NUMBER(fakecuda_copies) - copies, 10);
   CHECK_EQUAL(FAKE_NUMBER(fakecuda_copied_bytes) - bytes, 10 * channel.bytes);
   for (int i = 0; i < 10; i++) {
-    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
     CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
   }
   CU(cuStreamSynchronize(channel.stream));
@@ -132,8 +132,9 @@ static void read_out(struct channel *channel) {
     picture[i] = (char)random_number();
   CHECK_OK(cudalink_pack(&channel->description, picture, expected, packed, 0));
   CHECK_OK(cudalink_exporter_send(channel->exporter, &channel->description, picture, NULL,
-                                  CUDALINK_STREAM_COMPLETE, SECOND));
-  CHECK_OK(cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+                                  CUDALINK_STREAM_COMPLETE, 10 * SECOND));
+  CHECK_OK(
+      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_STATUS(cudalink_frame_to_host(&frame, read, packed - 1), CUDALINK_ERROR_TOO_LARGE);
   CHECK_OK(cudalink_frame_to_host(&frame, read, packed));
   CHECK_EQUAL(memcmp(read, expected, packed), 0);
@@ -205,7 +206,7 @@ TEST(graphs_of_copies_are_bounded, 60) {
   if (!gpu_is_fake()) return; /* a real driver counts nothing */
   describe_rgba(&channel.description, 16, 16);
   open_channel(&channel, CUDALINK_KIND_VMM);
-  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
   for (int i = 0; i < SOURCES; i++)
     sources[i] = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
   uint64_t handles = FAKE_NUMBER(fakecuda_live_handles);
@@ -213,7 +214,8 @@ TEST(graphs_of_copies_are_bounded, 60) {
   for (int i = 0; i < SOURCES * ROUNDS * 4; i++) {
     /* Each several times in a row, so that each slot sees it twice. */
     CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description,
-                                    sources[i / (ROUNDS * 4)], NULL, ON(channel.stream), SECOND));
+                                    sources[i / (ROUNDS * 4)], NULL, ON(channel.stream),
+                                    10 * SECOND));
     CU(cuStreamSynchronize(channel.stream));
     CHECK(FAKE_NUMBER(fakecuda_live_handles) <= handles + MOST_GRAPHS);
   }

@@ -26,7 +26,7 @@ static void open_channel(struct channel *channel, bool strict) {
                                 .slot_bytes = 4096, .strict_device = strict}));
   CHECK_OK(cudalink_importer_open(
       &channel->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
-                                                    .open_timeout = 5 * SECOND}));
+                                                    .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -42,12 +42,12 @@ static void open_picture(struct channel *channel, bool strict) {
 
 static int send(struct channel *channel, const void *source) {
   return cudalink_exporter_send(channel->exporter, &channel->description, source, NULL,
-                                ON(channel->stream), SECOND);
+                                ON(channel->stream), 10 * SECOND);
 }
 
 static int send_planes(struct channel *channel, const cudalink_source *sources) {
   return cudalink_exporter_send_planes(channel->exporter, &channel->description, sources, NULL,
-                                       ON(channel->stream), SECOND);
+                                       ON(channel->stream), 10 * SECOND);
 }
 
 /* The next frame has exactly these packed bytes. */
@@ -55,7 +55,7 @@ static void expect_frame(struct channel *channel, const char *expected) {
   cudalink_frame frame;
   char *read = calloc(1, channel->packed + 1);
   CHECK_OK(
-      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_to_host(&frame, read, channel->packed));
   CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
   for (uint64_t i = 0; i < channel->packed; i++)
@@ -242,7 +242,7 @@ TEST(crop_of_a_pitched_picture, 60) {
   for (uint64_t y = 0; y < 64; y++)
     memcpy(expected + y * 256, picture + (y + Y) * PITCH + X * 4, 256);
   cudalink_source crop = {.data = source + Y * PITCH + X * 4, .strides = {PITCH, 4, 1}};
-  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
   uint64_t copies = FAKE_NUMBER(fakecuda_copies), bytes = FAKE_NUMBER(fakecuda_copied_bytes);
   uint64_t launches = FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch");
   for (int i = 0; i < 20; i++) {
@@ -342,7 +342,7 @@ TEST(planes_that_lie_apart, 60) {
   CHECK_OK(send_planes(&channel, planes));
   expect_frame(&channel, expected);
   CHECK_OK(cudalink_exporter_send_planes(channel.exporter, &channel.description, planes, NULL,
-                                         CUDALINK_STREAM_COMPLETE, SECOND));
+                                         CUDALINK_STREAM_COMPLETE, 10 * SECOND));
   expect_frame(&channel, expected);
   planes[1].data = NULL;
   CHECK_STATUS(send_planes(&channel, planes), CUDALINK_ERROR_INVALID_ARGUMENT);
@@ -412,7 +412,8 @@ TEST(frame_without_bytes, 60) {
   channel.description = empty;
   CHECK_OK(send(&channel, NULL));
   CHECK_OK(send_planes(&channel, &nothing));
-  CHECK_OK(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_EQUAL(frame.description.planes[0].bytes, 0);
   CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
   channel.description = picture;

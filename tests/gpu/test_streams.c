@@ -27,7 +27,7 @@ static void open_channel(struct channel *channel, cudalink_kind kind) {
   CHECK_OK(cudalink_importer_open(&channel->importer,
                                   &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS,
                                                             .name = "gpu", .gpu_wait = 1, .hold = 2,
-                                                            .open_timeout = 5 * SECOND}));
+                                                            .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -37,7 +37,7 @@ static void close_channel(struct channel *channel) {
 
 static void publish(struct channel *channel, cudalink_stream stream) {
   cudalink_slot slot;
-  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, 10 * SECOND, &slot));
   gpu_fill(channel->stream, slot.data, channel->bytes, slot.sequence, 0);
   CHECK_OK(cudalink_exporter_publish(channel->exporter, &slot, stream));
 }
@@ -55,9 +55,10 @@ TEST(capturing_stream_is_refused, 60) {
   CUstream capturing = gpu_stream();
   CUdeviceptr memory = (CUdeviceptr)(uintptr_t)gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, NULL);
   publish(&channel, ON(channel.stream));
-  CHECK_OK(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   publish(&channel, ON(channel.stream));
-  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
 
   CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
   CU(cuMemsetD8Async(memory, 1, 64, capturing));
@@ -73,7 +74,7 @@ TEST(capturing_stream_is_refused, 60) {
   /* Calls that name another stream work meanwhile. */
   CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
   CHECK_STATUS(cudalink_exporter_send(channel.exporter, &channel.description,
-                                      (void *)(uintptr_t)memory, NULL, ON(capturing), SECOND),
+                                      (void *)(uintptr_t)memory, NULL, ON(capturing), 10 * SECOND),
                CUDALINK_ERROR_CAPTURING);
   CHECK_OK(cudalink_frame_release(&frame, ON(channel.stream)));
   CU(cuMemsetD8Async(memory + 64, 2, 64, capturing));
@@ -90,7 +91,7 @@ TEST(stream_not_said_is_refused, 60) {
   cudalink_slot slot;
   gpu_start();
   open_channel(&channel, CUDALINK_KIND_IPC);
-  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
   CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, (cudalink_stream){0}),
                CUDALINK_ERROR_STREAM);
   CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(NULL)), CUDALINK_ERROR_STREAM);
@@ -118,7 +119,7 @@ TEST(stream_of_another_device_is_refused, 60) {
   CU(cuDevicePrimaryCtxRetain(&other, device));
   CU(cuCtxSetCurrent(other));
   CUstream stream = gpu_stream();
-  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
   CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(stream)),
                CUDALINK_ERROR_STREAM);
   CHECK_CONTAINS(cudalink_last_error(), "GPU 1");
@@ -154,13 +155,13 @@ static void use_everything(cudalink_kind kind, CUcontext expected, CUstream stre
                                                                     .description = &description}));
   KEEPS(cudalink_importer_open(&importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS,
                                                                     .name = "gpu", .gpu_wait = 1,
-                                                                    .open_timeout = 5 * SECOND}));
-  KEEPS(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+                                                                    .open_timeout = 10 * SECOND}));
+  KEEPS(cudalink_exporter_begin(exporter, &description, 10 * SECOND, &slot));
   KEEPS(cudalink_exporter_publish(exporter, &slot, ON(stream)));
-  KEEPS(cudalink_importer_acquire(importer, ON(stream), SECOND, &frame));
+  KEEPS(cudalink_importer_acquire(importer, ON(stream), 10 * SECOND, &frame));
   KEEPS(cudalink_frame_release(&frame, ON(stream)));
-  KEEPS(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), SECOND));
-  KEEPS(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame));
+  KEEPS(cudalink_exporter_send(exporter, &description, source, NULL, ON(stream), 10 * SECOND));
+  KEEPS(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   char *out = malloc(32 * 32 * 4);
   KEEPS(cudalink_frame_to_host(&frame, out, 32 * 32 * 4));
   KEEPS(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
@@ -201,15 +202,16 @@ static void close_while_pending(cudalink_kind kind, enum closer who, CUdeviceptr
   open_channel(&channel, kind);
   CUstream consumer = gpu_stream();
   publish(&channel, ON(channel.stream)); /* from here on streams may wait */
-  CHECK_OK(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
   CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
 
-  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
   CU(cuStreamWaitValue32(channel.stream, (CUdeviceptr)(uintptr_t)gate, 1,
                          CU_STREAM_WAIT_VALUE_GEQ));
   gpu_fill(channel.stream, slot.data, channel.bytes, slot.sequence, 0);
   CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
-  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(consumer), SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(consumer), 10 * SECOND, &frame));
   CHECK_EQUAL(frame.flags, CUDALINK_FRAME_PENDING);
   gpu_check(consumer, frame.data, channel.bytes, slot.sequence, 0, counts);
   if (who == CONSUMER_BEHIND_RELEASE) CHECK_OK(cudalink_frame_release(&frame, ON(consumer)));

@@ -43,8 +43,8 @@ static void open_ends(struct ends *ends) {
   CHECK_OK(cudalink_importer_open(
       &ends->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
                                                  .gpu_wait = kind != CUDALINK_KIND_HOST,
-                                                 .open_timeout = 5 * SECOND}));
-  CHECK_OK(cudalink_exporter_wait_consumers(ends->exporter, 1, SECOND));
+                                                 .open_timeout = 10 * SECOND}));
+  CHECK_OK(cudalink_exporter_wait_consumers(ends->exporter, 1, 10 * SECOND));
 }
 
 /* So that nobody has to sleep for what a GPU does. */
@@ -59,14 +59,14 @@ static void one_frame(struct ends *ends, int number) {
   cudalink_frame frame;
   cudalink_host_copy copy;
   if (number % 2) {
-    CHECK_OK(cudalink_exporter_begin(ends->exporter, &ends->description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(ends->exporter, &ends->description, 10 * SECOND, &slot));
     CHECK_OK(cudalink_exporter_publish(ends->exporter, &slot, ends->named));
   } else {
     CHECK_OK(cudalink_exporter_send(ends->exporter, &ends->description, ends->source, NULL,
-                                    ends->named, SECOND));
+                                    ends->named, 10 * SECOND));
   }
   settle(ends);
-  CHECK_OK(cudalink_importer_acquire(ends->importer, ends->named, SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(ends->importer, ends->named, 10 * SECOND, &frame));
   if (number % 3 == 1) CHECK_OK(cudalink_frame_to_host(&frame, ends->pinned, ends->bytes));
   if (number % 3 == 2) {
     CHECK_OK(cudalink_frame_to_host_begin(&frame, NULL, 0, &copy));

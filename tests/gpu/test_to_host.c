@@ -21,13 +21,13 @@ static void open_ends(struct channel *channel, cudalink_kind kind, cudalink_impo
   CHECK_OK(cudalink_packed_bytes(&channel->description, &channel->packed));
   spec.size = sizeof spec;
   spec.name = "gpu";
-  spec.open_timeout = 5 * SECOND;
+  spec.open_timeout = 10 * SECOND;
   CHECK_OK(cudalink_exporter_open(
       &channel->exporter,
       &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS, .name = "gpu", .kind = kind,
                                 .description = &channel->description, .slots = 3, .max_slots = 4}));
   CHECK_OK(cudalink_importer_open(&channel->importer, &spec));
-  CHECK_OK(cudalink_exporter_wait_consumers(channel->exporter, 1, SECOND));
+  CHECK_OK(cudalink_exporter_wait_consumers(channel->exporter, 1, 10 * SECOND));
 }
 
 static void open_channel(struct channel *channel, cudalink_importer_spec spec) {
@@ -66,14 +66,14 @@ static CUstream host_stream_of(const struct channel *channel) {
 
 static void publish(struct channel *channel) {
   cudalink_slot slot;
-  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, 10 * SECOND, &slot));
   gpu_fill(channel->stream, slot.data, channel->bytes, slot.sequence, 0);
   CHECK_OK(cudalink_exporter_publish(channel->exporter, &slot, ON(channel->stream)));
 }
 
 static void acquire(struct channel *channel, cudalink_frame *frame) {
   CHECK_OK(
-      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, frame));
+      cudalink_importer_acquire(channel->importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, frame));
 }
 
 static void next(struct channel *channel, cudalink_frame *frame) {
@@ -111,7 +111,7 @@ static void read_out(const struct shape *shape, uint32_t streams, bool pinned) {
   read[channel.packed] = 77;
   CHECK_OK(cudalink_pack(&channel.description, picture, expected, channel.packed, 0));
   CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, picture, NULL,
-                                  CUDALINK_STREAM_COMPLETE, SECOND));
+                                  CUDALINK_STREAM_COMPLETE, 10 * SECOND));
   acquire(&channel, &frame);
   for (int again = 0; again < 2; again++) {
     memset(read, 0, channel.packed);
@@ -256,12 +256,12 @@ TEST(to_host_pipelined_on_host_memory, 60) {
                                 .kind = CUDALINK_KIND_HOST, .description = &description}));
   CHECK_OK(cudalink_importer_open(
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "host",
-                                           .host_pipelined = 1, .open_timeout = 5 * SECOND}));
+                                           .host_pipelined = 1, .open_timeout = 10 * SECOND}));
   for (uint64_t i = 0; i < 10; i++) {
     memset(picture, (int)i + 1, 32 * 32 * 4);
     CHECK_OK(cudalink_exporter_send(exporter, &description, picture, NULL, CUDALINK_STREAM_COMPLETE,
-                                    SECOND));
-    CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, SECOND, &frame));
+                                    10 * SECOND));
+    CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
     CHECK_OK(cudalink_frame_to_host_begin(&frame, NULL, 0, &copies[i % 2]));
     if (i) {
       CHECK_OK(cudalink_frame_to_host_finish(&copies[(i + 1) % 2]));
@@ -392,13 +392,13 @@ static void change_kind(cudalink_kind before, cudalink_kind after) {
   for (int i = 1; i <= 2; i++) {
     memset(picture, i, channel.bytes);
     CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, picture, NULL,
-                                    CUDALINK_STREAM_COMPLETE, SECOND));
+                                    CUDALINK_STREAM_COMPLETE, 10 * SECOND));
     if (i == 1) acquire(&channel, &held);
     if (i == 2) acquire(&channel, &frame);
     CHECK_OK(cudalink_exporter_close(channel.exporter));
     if (i == 2) break;
     CHECK_STATUS(
-        cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 5 * SECOND, &frame),
+        cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame),
         CUDALINK_ERROR_ENDED);
     CHECK_OK(cudalink_exporter_open(
         &channel.exporter,

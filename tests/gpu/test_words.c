@@ -37,7 +37,7 @@ static void open_channel(struct channel *channel) {
                                 .kind = CUDALINK_KIND_VMM, .description = &channel->description}));
   CHECK_OK(cudalink_importer_open(
       &channel->importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
-                                                    .gpu_wait = 1, .open_timeout = 5 * SECOND}));
+                                                    .gpu_wait = 1, .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
@@ -63,10 +63,11 @@ static uint64_t announced_by(const struct channel *channel) {
 static uint32_t pass_frame(struct channel *channel, uint64_t expected) {
   cudalink_slot slot;
   cudalink_frame frame;
-  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(channel->exporter, &channel->description, 10 * SECOND, &slot));
   gpu_fill(channel->producer, slot.data, channel->bytes, slot.sequence, MILLISECOND);
   CHECK_OK(cudalink_exporter_publish(channel->exporter, &slot, ON(channel->producer)));
-  CHECK_OK(cudalink_importer_acquire(channel->importer, ON(channel->consumer), 5 * SECOND, &frame));
+  CHECK_OK(
+      cudalink_importer_acquire(channel->importer, ON(channel->consumer), 10 * SECOND, &frame));
   CHECK_EQUAL(frame.sequence, expected);
   gpu_check(channel->consumer, frame.data, channel->bytes, expected, 0, channel->counts);
   uint32_t flags = frame.flags;
@@ -131,10 +132,11 @@ TEST(narrow_words_rest_next, 60) {
     CHECK(announced != 0);
     begin_at(&channel, first);
     pass_frame(&channel, announced);
-    CHECK_OK(cudalink_importer_wait_next(channel.importer, ON(channel.consumer), SECOND, &frame));
+    CHECK_OK(
+        cudalink_importer_wait_next(channel.importer, ON(channel.consumer), 10 * SECOND, &frame));
     CHECK_EQUAL(frame.sequence, first);
     gpu_check(channel.consumer, frame.data, channel.bytes, first, 0, channel.counts);
-    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, SECOND, &slot));
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
     gpu_fill(channel.producer, slot.data, channel.bytes, first, MILLISECOND);
     CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.producer)));
     CHECK_OK(cudalink_frame_release(&frame, ON(channel.consumer)));
