@@ -186,6 +186,30 @@ static int64_t count_switches(const struct process *process) {
   return switches.sum;
 }
 
+static void look_whether_idle(void *context, pid_t thread) {
+  char path[64], state = '?';
+  bool *idle = context;
+  snprintf(path, sizeof path, "/proc/%d/stat", thread);
+  FILE *file = fopen(path, "r");
+  if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = '?';
+  if (file) fclose(file);
+  *idle = *idle && state == 'S';
+}
+
+/* Every thread sleeps, and none has gone to sleep since the first look: nobody is about to wake
+ * another one. */
+static bool are_idle(struct process *const *processes, int count) {
+  int64_t before = 0, after = 0;
+  bool idle = true;
+  for (int i = 0; i < count; i++)
+    before += count_switches(processes[i]);
+  for (int i = 0; i < count; i++)
+    for_each_thread(processes[i]->pid, look_whether_idle, &idle);
+  for (int i = 0; i < count; i++)
+    after += count_switches(processes[i]);
+  return idle && before == after;
+}
+
 static bool is_asleep(const struct process *process) {
   char path[64], name[64] = "";
   snprintf(path, sizeof path, "/proc/%d/wchan", process->pid);
@@ -208,7 +232,8 @@ TEST(field_p54, 40) {
     process_tell(consumers[i], "acquire 30000");
     WAIT_UNTIL(is_asleep(consumers[i]));
   }
-  harness_pause(200000); /* the threads' last work after joining */
+  struct process *all[3] = {consumers[0], consumers[1], producer};
+  WAIT_UNTIL(are_idle(all, 3)); /* their last work after joining is done */
   int64_t before[3] = {count_switches(consumers[0]), count_switches(consumers[1]),
                        count_switches(producer)};
   harness_pause(10000000); /* the ten seconds of the promise */
