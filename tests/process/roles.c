@@ -119,7 +119,7 @@ static void producer_begin(const struct producer *producer) {
   cudalink_description description;
   cudalink_slot slot;
   describe_bytes(&description, producer->bytes, producer->salt);
-  CHECK_OK(cudalink_exporter_begin(producer->exporter, &description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_begin(producer->exporter, &description, 10 * SECOND, &slot));
   pattern_fill(slot.data, producer->bytes / 2, producer->salt, slot.sequence);
   say("begun");
 }
@@ -167,7 +167,7 @@ static void producer_obey(struct producer *producer, const char *line) {
 void act_as_producer(void) {
   struct producer producer = {.bytes = (uint64_t)option_number("bytes", 65536),
                               .salt = (uint64_t)option_number("salt", getpid()),
-                              .begin_timeout = option_number("begin_ms", 1000) * MILLISECOND};
+                              .begin_timeout = option_number("begin_ms", 10000) * MILLISECOND};
   char line[LINE_SIZE];
   int status = open_producer(&producer.exporter, option("name", "a"), producer.bytes);
   if (status < 0)

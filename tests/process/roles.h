@@ -2,7 +2,7 @@
  *
  * The helpers `producer` and `consumer`, which do what they are told, and what they are made of.
  *
- * producer, options: name=a bytes=65536 slots= max_slots= hold_ms= salt=(pid) begin_ms=1000. Says
+ * producer, options: name=a bytes=65536 slots= max_slots= hold_ms= salt=(pid) begin_ms=10000. Says
  * "open" or "error NAME: SENTENCE" first. Lines, and what it says then:
  *   publish N      "published LAST"; or "error NAME: SENTENCE"
  *   run [MS]       publishes until the next line, every MS milliseconds or as fast as it can; with

@@ -208,7 +208,7 @@ TEST(field_p25, 30) {
   struct process *producer = start_producer("salt=1");
   struct process *consumer = process_start("consumer_elsewhere", "uid=1000 policy=latest");
   process_expect(consumer, "open");
-  CHECK_CONTAINS(process_ask(consumer, "acquire 5000"), "error CUDALINK_ERROR_REFUSED");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 20000"), "error CUDALINK_ERROR_REFUSED");
   int64_t before = ticks_of(consumer);
   uint64_t end = cudalink_now() + (uint64_t)(3 * SECOND);
   while (cudalink_now() < end) {

@@ -83,7 +83,7 @@ HELPER(victim) {
   if (!strcmp(burden, "core")) allow_core();
   if (produces) {
     CHECK_OK(cudalink_exporter_wait_consumers(exporter, 1, CUDALINK_FOREVER));
-    CHECK_OK(publish_frame(exporter, 65536, 1, SECOND, NULL));
+    CHECK_OK(publish_frame(exporter, 65536, 1, 10 * SECOND, NULL));
   }
   say("ready");
   while (hear(line))

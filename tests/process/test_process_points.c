@@ -119,7 +119,7 @@ static void check_folder_is_empty(int64_t point) {
 }
 
 /* P02: SIGKILL at each step of creating a channel (and of publishing and closing). */
-TEST(field_p02, 60) {
+TEST(field_p02, 120) {
   int64_t point = 1;
   for (bool killed = true; killed; point++) {
     struct process *opener = start_traced("opener", "");
@@ -157,8 +157,8 @@ static void die_while_joining(const char *options) {
   process_finish(producer);
 }
 
-TEST(consumer_dies_at_each_call, 60) { die_while_joining("policy=latest"); }
-TEST(every_frame_consumer_dies_at_each_call, 60) { die_while_joining("policy=every"); }
+TEST(consumer_dies_at_each_call, 120) { die_while_joining("policy=latest"); }
+TEST(every_frame_consumer_dies_at_each_call, 120) { die_while_joining("policy=every"); }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
@@ -168,7 +168,7 @@ static int64_t next_point(int64_t count, int sample) {
 
 /* A producer dies at an instruction of begin, fill, publish: the frame arrives whole or not at
  * all. */
-TEST(producer_dies_at_instructions, 60) {
+TEST(producer_dies_at_instructions, 120) {
   struct process *counted = start_traced("publisher", "salt=1");
   int64_t count = trace_count_instructions(counted);
   process_expect(counted, "done");
@@ -226,8 +226,8 @@ static void taker_dies(const char *policy) {
   process_finish(producer);
 }
 
-TEST(consumer_dies_at_instructions, 60) { taker_dies("latest"); }
-TEST(every_frame_consumer_dies_at_instructions, 60) { taker_dies("every"); }
+TEST(consumer_dies_at_instructions, 120) { taker_dies("latest"); }
+TEST(every_frame_consumer_dies_at_instructions, 120) { taker_dies("every"); }
 
 /* ---- counts ---------------------------------------------------------------------------------- */
 

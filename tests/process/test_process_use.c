@@ -168,7 +168,7 @@ TEST(many_threads_open_and_close, 60) {
   CHECK_OK(open_producer(&exporter, "a", 2000));
   start_threads(threads, open_and_close);
   for (int i = 0; i < 200; i++)
-    CHECK_OK(publish_frame(exporter, 2000, 1, SECOND, NULL));
+    CHECK_OK(publish_frame(exporter, 2000, 1, 10 * SECOND, NULL));
   join_threads(threads);
   CHECK_OK(cudalink_exporter_close(exporter));
 }
