@@ -20,7 +20,7 @@ read -r command rest
 [ -e "$pipes/runs" ] || { echo "Cannot find MPS control daemon process"; exit 1; }
 case $command in
 get_server_list) echo 4711; echo 4712 ;;
-quit) echo "$command $rest" >"$pipes/asked"; rm "$pipes/wanted" "$pipes/runs" ;;
+quit) echo "$command $rest" >"$pipes/asked"; rm -f "$pipes/wanted" "$pipes/runs" ;;
 esac
 """
 
