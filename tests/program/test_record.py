@@ -75,7 +75,7 @@ class Killed(ProgramTest):
     leaves_nothing = False
 
     def published(self):
-        return self.run_json("info", "x")["published"]
+        return self.ask_json("info", "x")["published"]
 
     def test_frames_left_behind_are_missed(self):
         """The last frames are in new memory, which goes with the producer before it is mapped."""

@@ -133,7 +133,7 @@ class Recv(ProgramTest):
     def test_no_frame(self):
         sender = self.start("send", "x", "--size", "8x8", "--wait-consumers", 2)
         self.wait_for_line(sender, "channel x")
-        line = self.fail_program("recv", "x", "--timeout", 0.2, code=3)
+        line = self.fail_program("recv", "x", "--timeout", 2, code=3)  # it has to join in that
         self.assertIn("sends nothing", line)
         self.interrupt(sender)
 

@@ -162,7 +162,7 @@ class Screen(TmuxTest):
         self.type(f"{shlex.quote(PROGRAM)} send x --size 16x8 --fps 50 &", "Enter")
         # 200 ms are 10 frames
         self.wait_for(lambda: "x" in self.run_program("list")[0], "it is there")
-        self.wait_for(lambda: self.run_json("info", "x")["published"] > 40, "some frames")
+        self.wait_for(lambda: self.ask_json("info", "x")["published"] > 40, "some frames")
         self.assertNotIn(" fps ", self.screen())
         self.type("fg", "Enter")
         self.wait_screen(r"\d frames  \d+\.\d fps ")

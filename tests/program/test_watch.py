@@ -42,7 +42,7 @@ class Watch(ProgramTest):
         return sender
 
     def looks(self, *arguments):
-        out = self.run_program("watch", "--json", *QUICK, *arguments)[0]
+        out = self.ask("watch", "--json", *QUICK, *arguments)
         return [json.loads(line) for line in out.splitlines()]
 
     def test_none(self):
@@ -55,8 +55,9 @@ class Watch(ProgramTest):
         sender = self.send()
         receiver = self.start("recv", "x")
         self.wait_for(lambda: self.looks("--count", 1)[0]["channels"][0]["consumers"], "a consumer")
-        channel = self.looks("--count", 1, "--interval", 0.3)[0]["channels"][0]
-        self.assertGreater(channel["fps"], 0)
+        look = lambda: self.looks("--count", 1, "--interval", 0.3)[0]["channels"][0]  # noqa: E731
+        self.wait_for(lambda: look()["fps"] > 0, "frames while it looks")
+        channel = look()
         self.assertEqual(channel["consumers"][0]["pid"], receiver.pid)
         for process in (receiver, sender):
             self.interrupt(process)
@@ -78,8 +79,8 @@ class Watch(ProgramTest):
     def test_text(self):
         sender = self.send()
         receiver = self.start("recv", "x", "--policy", "every")
-        self.wait_for(lambda: "every" in self.run_program("watch", *QUICK, "--count", 1)[0], "a consumer")
-        title, channel, consumer, empty = self.run_program("watch", *QUICK, "--count", 1)[0].split("\n", 3)
+        self.wait_for(lambda: "every" in self.ask("watch", *QUICK, "--count", 1), "a consumer")
+        title, channel, consumer, empty = self.ask("watch", *QUICK, "--count", 1).split("\n", 3)
         self.assertEqual(title.split()[:3], ["CHANNEL", "STATE", "FPS"])
         self.assertEqual(channel.split()[:2], ["x", "live"])
         self.assertTrue(consumer.startswith(f"└ cudalink {receiver.pid} "), consumer)
@@ -161,14 +162,16 @@ class Prometheus(ProgramTest):
         process, path = self.serve("metrics.sock")
         connection = Connection(self.path(path))
 
-        def consumers():
-            return self.samples(self.get(connection)[1])["cudalink_consumer_held_frames"]
+        samples = {}
 
-        self.wait_for(lambda: len(consumers()) == 2, "two consumers")
-        samples = self.samples(self.get(connection)[1])
+        def two_have_come():
+            samples.update(self.samples(self.get(connection)[1]))
+            published = samples["cudalink_channel_frames_published_total"]
+            return len(samples["cudalink_consumer_held_frames"]) == 2 and published[0][1] > 0
+
+        self.wait_for(two_have_come, "two consumers")
         label = 'channel="quo\\"te \\\\ new\\nline",directory="' + str(self.channels) + '"'
         self.assertEqual(samples["cudalink_channel_up"], [(label, 1)])
-        self.assertGreater(samples["cudalink_channel_frames_published_total"][0][1], 0)
         self.assertEqual(len({labels for labels, _ in samples["cudalink_consumer_behind_frames"]}), 2)
         for other in (*receivers, sender, process):
             self.interrupt(other)
