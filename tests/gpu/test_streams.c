@@ -24,10 +24,10 @@ static void open_channel(struct channel *channel, cudalink_kind kind) {
                                   &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS,
                                                             .name = "gpu", .kind = kind,
                                                             .description = &channel->description}));
-  CHECK_OK(cudalink_importer_open(&channel->importer,
-                                  &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS,
-                                                            .name = "gpu", .gpu_wait = 1, .hold = 2,
-                                                            .open_timeout = 10 * SECOND}));
+  CHECK_OK(cudalink_importer_open(
+      &channel->importer,
+      &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .gpu_wait = 1, .hold = 2,
+                                .gpu_wait_limit = CUDALINK_FOREVER, .open_timeout = 10 * SECOND}));
 }
 
 static void close_channel(struct channel *channel) {
