@@ -2,65 +2,31 @@
 # SPDX-License-Identifier: MIT
 """What the Python package costs, each row in turns with its floor, as `cudalink bench` measures the library.
 
-    PYTHONPATH=build/python python3 bench/python_bench.py [--quick] [--json] [--check] [--row NAME] [--list]
+    PYTHONPATH=build/python python3 bench/python_bench.py [--kind host|vmm] [--quick] [--json] [--check]
+                                                          [--row NAME] [--list] [--limit SECONDS]
 
 p50 is judged. Rows of one process are timed call by call, less what reading the clock takes; those of two processes
 run the scripts in bench/peers. CUDALINK_PYTHON_BACKEND chooses the back end. A row that needs what is not
-installed is left out, and says so.
+installed is left out, and says so; one that fails says why, and the others go on. Kind vmm: python_gpu_rows.py.
 """
 import argparse
 import contextlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
-import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import cuda_link
 import numpy as np
+import python_gpu_rows
+from python_timing import PICTURE, LeftOut, Nothing, clock, clock_cost, need, peer, timed, within
 
-PEERS = Path(__file__).resolve().parent / "peers"
 TURNS = 5
-PICTURE = (1080, 1920, 4)
-clock = time.perf_counter_ns
-
-
-class LeftOut(Exception):
-    """This row can't be measured here."""
-
-
-# ---- timing ------------------------------------------------------------------------------------------
-
-
-def clock_cost():
-    samples = []
-    for _ in range(2000):
-        start = clock()
-        samples.append(clock() - start)
-    return sorted(samples)[len(samples) // 2]
-
-
-def timed(call, rounds, after=lambda result: None):
-    """Microseconds of each call; `after` is not timed."""
-    cost, samples = clock_cost(), []
-    for _ in range(rounds):
-        start = clock()
-        result = call()
-        end = clock()
-        after(result)
-        samples.append(max(end - start - cost, 0) / 1e3)
-    return samples
-
-
-def need(module):
-    if importlib.util.find_spec(module) is None:
-        raise LeftOut(f"needs {module}")
-    return __import__(module)
 
 
 class Stage:
@@ -77,19 +43,6 @@ class Stage:
     def close(self):
         self.importer.close()
         self.exporter.close()
-
-
-class Nothing:
-    """The least that a method, or a with-block, costs."""
-
-    def method(self, timeout=None, *, stream=None):
-        return self
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exception):
-        pass
 
 
 # ---- rows of one process: each returns (samples of the row, samples of its floor) ----------------------------
@@ -187,15 +140,6 @@ def get_frame(stage, rounds):
 # ---- rows of two processes ---------------------------------------------------------------------------
 
 
-def peer(script, what, rounds):
-    ended = subprocess.run(
-        [sys.executable, str(PEERS / script), what, str(rounds)], capture_output=True, text=True, timeout=300
-    )
-    if ended.returncode:
-        raise LeftOut(f"{script} failed: {ended.stderr.strip().splitlines()[-1:]}")
-    return [float(line) for line in ended.stdout.split()]
-
-
 def pair_of(what, script, module=None):
     def measure(stage, rounds):
         if module:
@@ -206,10 +150,6 @@ def pair_of(what, script, module=None):
 
 
 SMALL, LARGE = (16, 16, 4), PICTURE
-
-
-def within(least):
-    return lambda floor: least
 
 
 ROWS = [
@@ -251,6 +191,9 @@ ROWS = [
 ]
 
 
+KINDS = {"host": (Stage, ROWS), "vmm": (python_gpu_rows.Stage, python_gpu_rows.ROWS)}
+
+
 # ---- results ----------------------------------------------------------------------------------------------
 
 
@@ -258,22 +201,33 @@ def rank(samples, part):
     return sorted(samples)[min(len(samples) - 1, int(len(samples) * part))]
 
 
-def measure(row, quick):
-    name, function, shape, rounds, unit, target, floor_name, what = row
-    result = {"name": name, "what": what, "unit": unit, "floor": None, "floor_name": floor_name, "target": None}
-    rows, floors = [], []
+def samples_of(row, make_stage, quick):
+    """All turns of a row, and of its floor."""
+    _, function, shape, rounds, *_ = row
     alone = function.__name__ == "measure"
-    stage = Stage(shape)
-    try:
+    rows, floors = [], []
+    with contextlib.closing(make_stage(shape)) as stage:
         for turn in range(1 if alone else TURNS):
             samples, floor = function(stage, max(rounds // 50, 5) if quick else rounds)
             if turn or alone:  # the first turn warms up
                 rows += samples
                 floors += floor or []
+    return rows, floors
+
+
+def described(row):
+    name, _, _, _, unit, _, floor_name, what = row
+    return {"name": name, "what": what, "unit": unit, "floor": None, "floor_name": floor_name, "target": None}
+
+
+def measure(row, make_stage, quick):
+    result, target = described(row), row[5]
+    try:
+        rows, floors = samples_of(row, make_stage, quick)
     except LeftOut as reason:
         return {**result, "left_out": str(reason)}
-    finally:
-        stage.close()
+    except Exception as error:  # of this row; the others go on
+        return {**result, "failed": f"{type(error).__name__}: {error}"}
     result.update(p50=rank(rows, 0.5), p90=rank(rows, 0.9), p99=rank(rows, 0.99), min=min(rows), ok=None)
     if floors:
         result["floor"] = rank(floors, 0.5)
@@ -302,28 +256,77 @@ def print_row(result):
     def number(value):
         return "-" if value is None else f"{value:.3g}" if value < 1000 else f"{value:.0f}"
 
-    if "left_out" in result:
-        print(f"{result['name']:<18} left out: {result['left_out']}")
-        return
+    for key, text in (("left_out", "left out"), ("failed", "FAILED")):
+        if key in result:
+            print(f"{result['name']:<18} {text}: {result[key]}", flush=True)
+            return
     verdict = {None: "", True: "ok", False: "MISSED"}[result["ok"]]
     numbers = "".join(f"{number(result[key]):>10}" for key in ("p50", "p90", "p99", "min", "floor", "target"))
     floor = f"; floor: {result['floor_name']}" if result["floor"] is not None else ""
     print(f"{result['name']:<18}{numbers} {result['unit']:<4} {verdict:<7}{result['what']}{floor}", flush=True)
 
 
+class Report:
+    """What is printed: a table that grows, or one JSON object at the end."""
+
+    def __init__(self, options, rows):
+        self.options, self.rows, self.results = options, rows, []
+        self.head = {
+            "machine": machine(),
+            "load": os.getloadavg()[0],
+            "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "version": versions(),
+            "backend": cuda_link.backend.name,
+            "kind": options.kind,
+            "quick": options.quick,
+        }
+        if not options.json:
+            print_head(self.head)
+
+    def add(self, result):
+        self.results.append(result)
+        if not self.options.json:
+            print_row(result)
+
+    def end(self):
+        if self.options.json:
+            print(json.dumps({**self.head, "results": self.results}), flush=True)
+        bad = any(result.get("ok") is False or "failed" in result for result in self.results)
+        return 1 if self.options.check and bad else 0
+
+    def over(self):
+        """In a thread of its own: the row that runs has hung, and what was measured must not go with it."""
+        if len(self.results) < len(self.rows):
+            late = self.rows[len(self.results)]
+            self.add({**described(late), "failed": f"had not ended when {self.options.limit:g} s were over"})
+        self.end()
+        os._exit(1)
+
+
+def print_head(head):
+    print(f"{head['machine']['cpu']}, {head['machine']['cores']} cores, Linux {head['machine']['kernel']}")
+    print(f"{head['date']}, load {head['load']:.3g}, frames of kind {head['kind']}, back end {head['backend']}")
+    print(", ".join(f"{name} {version}" for name, version in head["version"].items()) + "\n")
+    columns = "".join(f"{key:>10}" for key in ("p50", "p90", "p99", "min", "floor", "target"))
+    print(f"{'row':<18}{columns} unit")
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kind", choices=KINDS, default="host", help="where the frames are (host)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, to see that it works")
     parser.add_argument("--json", action="store_true", help="print results as JSON")
-    parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed or a row failed")
     parser.add_argument("--row", action="append", default=[], help="only this row; may be repeated")
     parser.add_argument("--list", action="store_true", help="name the rows, measure nothing")
+    parser.add_argument("--limit", type=float, help="seconds, after which it ends with what it has")
     return parser.parse_args()
 
 
 def main():
     options = arguments()
-    names = [row[0] for row in ROWS]
+    make_stage, rows = KINDS[options.kind]
+    names = [row[0] for row in rows]
     if options.list:
         print("\n".join(names))
         return 0
@@ -331,32 +334,19 @@ def main():
     if unknown:
         print(f"no row {unknown[0]!r}; --list names them", file=sys.stderr)
         return 2
-    head = {
-        "machine": machine(),
-        "load": os.getloadavg()[0],
-        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "version": versions(),
-        "backend": cuda_link.backend.name,
-        "kind": "host",
-        "quick": options.quick,
-    }
-    if not options.json:
-        print(f"{head['machine']['cpu']}, {head['machine']['cores']} cores, Linux {head['machine']['kernel']}")
-        print(f"{head['date']}, load {head['load']:.3g}, frames of kind host, back end {head['backend']}")
-        print(", ".join(f"{name} {version}" for name, version in head["version"].items()) + "\n")
-        columns = "".join(f"{key:>10}" for key in ("p50", "p90", "p99", "min", "floor", "target"))
-        print(f"{'row':<18}{columns} unit")
-    results = []
+    wanted = [row for row in rows if not options.row or row[0] in options.row]
+    report = Report(options, wanted)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.setdefault("CUDALINK_RUNTIME_DIR", folder)
-        for row in ROWS:
-            if not options.row or row[0] in options.row:
-                results.append(measure(row, options.quick))
-                if not options.json:
-                    print_row(results[-1])
-    if options.json:
-        print(json.dumps({**head, "results": results}))
-    return 1 if options.check and any(result.get("ok") is False for result in results) else 0
+        if options.limit:
+            timer = threading.Timer(options.limit, report.over)
+            timer.daemon = True
+            timer.start()
+        for row in wanted:
+            report.add(measure(row, make_stage, options.quick))
+        if options.limit:
+            timer.cancel()
+    return report.end()
 
 
 if __name__ == "__main__":
