@@ -80,7 +80,8 @@ class ChannelExporter(End):
         own_data = None if user is None else bytes(memoryview(user))
         description = _description.stamped(plan.description, pts, duration, time_base, own_data)
         limit = _wait.nanoseconds(timeout)
-        self._pending.sweep()
+        if not plan.device:
+            self._pending.sweep()
         try:
             if plan.device:
                 self._send_device(plan.device, description, own_data, limit)
@@ -89,6 +90,8 @@ class ChannelExporter(End):
             else:
                 self._send_parts(plan, description, own_data, limit)
         except BusyError:
+            if plan.device:
+                self._pending.sweep()
             return False
         return True
 
@@ -127,9 +130,11 @@ class ChannelExporter(End):
             low.exporter_send(self._id, description, parts[0].address, user, after.kind, after.handle, ns)
 
         self._retry(call if len(parts) > 1 or parts[0].strides else call_dense, limit)
-        for part in parts:
-            if part.owner is not None and after != _streams.COMPLETE:
-                self._pending.keep(part.owner, after, part.device)
+        kept = [part for part in parts if part.owner is not None and after != _streams.COMPLETE]
+        for part in kept:
+            self._pending.keep(part.owner, after, part.device)
+        if not kept:
+            self._pending.sweep()
 
     def _send_parts(self, plan: Plan, description: _abi.Description, user: bytes | None, limit: int) -> None:
         """Arrays that do not lie as the frame will."""
@@ -223,7 +228,10 @@ class ChannelExporter(End):
         super().close()
 
     def _close(self, identifier: int) -> None:
-        low.exporter_close(identifier)
+        try:
+            self._pending.end()
+        finally:
+            low.exporter_close(identifier)
 
 
 def open_exporter(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import gc
 import os
@@ -16,7 +17,7 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import look
-from cuda_link import _pending
+from cuda_link import _pending, _streams
 
 pytestmark = [
     pytest.mark.requires_cuda,
@@ -315,6 +316,61 @@ def test_a_source_stays_until_its_copy_has_run(exporter, importer, stream):
             relay.send(picture(7))
             gc.collect()
         assert kept() is None
+
+
+class Counting:
+    """The driver; how often was each function called?"""
+
+    def __init__(self, driver):
+        self.driver, self.calls = driver, collections.Counter()
+
+    def __getattr__(self, name):
+        self.calls[name] += 1
+        return getattr(self.driver, name)
+
+
+def test_sources_that_wait_use_events_again(exporter, importer, stream, monkeypatch):
+    """Each call of the driver costs as much as the rest of a send."""
+    driver = Counting(_pending._driver())
+    monkeypatch.setattr(_pending, "_driver", lambda: driver)
+    exporter.send(picture(5))
+    frame = importer.acquire(10)
+    source = Interface(frame.__cuda_array_interface__)
+    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+        for n in range(20):
+            relay.send(source, stream=stream)
+            _pending.synchronize(_streams.resolve(stream), 0)
+            if n == 1:
+                driver.calls.clear()  # the first event was made by then, and is free since
+        assert driver.calls["cuEventCreate"] <= 1 and driver.calls["cuEventDestroy_v2"] == 0
+        assert driver.calls["cuEventRecord"] == 18
+        made = driver.calls["cuCtxPushCurrent_v2"] - driver.calls["cuStreamSynchronize"]
+        assert made == 18  # the context is entered once a send
+        driver.calls.clear()
+    assert driver.calls["cuEventDestroy_v2"] >= 1
+
+
+def test_a_source_stays_when_no_event_can_be_recorded(exporter, importer, monkeypatch):
+    class Refusing(Counting):
+        def __getattr__(self, name):
+            return (lambda *_: 400) if name == "cuEventRecord" else super().__getattr__(name)
+
+    driver = Refusing(_pending._driver())
+    monkeypatch.setattr(_pending, "_driver", lambda: driver)
+    exporter.send(picture(5))
+    frame = importer.acquire(10)
+    source = Interface(frame.__cuda_array_interface__)
+    kept = weakref.ref(source)
+    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+        relay.send(source, stream=1)
+        del source
+        for n in range(3):
+            relay.send(picture(n))
+        gc.collect()
+        assert kept() is not None
+    del relay
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_bare_capsule_needs_a_stream(exporter, importer):
