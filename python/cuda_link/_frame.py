@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _abi, _description, _streams
+from . import _abi, _description, _frameworks, _streams
 from ._backend import low
 from ._content import Content
 from ._copy import FrameCopy, copy_frame, packed_frame
@@ -114,6 +114,13 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
 
     def _importable(self, plane: int | str) -> Any:
         return self if plane == 0 and self._plane_count == 1 else self.tensor(plane)
+
+    def torch(self, plane: int | str = 0) -> Any:
+        if plane == 0 and self._device and self._writable and self._plane_count == 1:
+            return _frameworks.torch_on_gpu(self, self._device - 1)
+        return super().torch(plane)
+
+    torch.__doc__ = Content.torch.__doc__
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

@@ -80,6 +80,27 @@ def test_side_streams_on_both_ends(exporter, importer):
             assert result.item() == 65536 * n
 
 
+def test_frame_torch_is_ordered_behind_the_current_stream(exporter, importer):
+    """It asks torch for the stream's number, not for an object of it."""
+    made, used = torch.cuda.Stream(), torch.cuda.Stream()
+    for n in range(50):
+        with torch.cuda.stream(made):
+            exporter.send(late(n))
+        frame = importer.acquire(10)
+        with torch.cuda.stream(used):
+            seen = frame.torch()
+            torch.cuda._sleep(SPIN // 10)
+            result = seen.sum()
+        assert seen.data_ptr() == torch.from_dlpack(frame).data_ptr() and seen.device.type == "cuda"
+        frame.release()
+        del seen  # while the stream still reads it
+        with torch.cuda.stream(made):
+            exporter.send(late(-1), timeout=10)
+        importer.acquire(10).release()
+        with torch.cuda.stream(used):
+            assert result.item() == 65536 * n
+
+
 def test_a_tensor_outlives_everything(exporter, importer):
     exporter.send(numbers(3))
     kept = torch.from_dlpack(importer.acquire(10))

@@ -10,6 +10,7 @@ import types
 import cuda_link
 import numpy as np
 import pytest
+from capsules import look
 from test_gpu import SHAPE, Blocked, picture, pytestmark, stream  # noqa: F401 (found by pytest)
 
 
@@ -106,3 +107,53 @@ def test_a_tensor_of_a_gpu_that_is_not_current(torch, channels):
     assert torch.cuda.entered == [0] and torch.cuda.number == 1
     with end.acquire(10) as frame:
         np.testing.assert_array_equal(frame.numpy(), picture())
+
+
+def imported(torch, initialized=True):
+    """What torch.from_dlpack was given."""
+    given = []
+    torch.from_dlpack = lambda source: given.append(source) or source
+    torch.cuda.is_initialized = lambda: initialized
+    torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: torch.cuda.handle)
+    return given
+
+
+def test_a_frame_is_lent_on_the_current_stream(torch, channels, stream):  # noqa: F811
+    exporter, importer, _, _ = channels
+    given = imported(torch)
+    exporter.send(picture())
+    frame = importer.acquire(10)
+    slot = frame._slot
+    with Blocked(stream):  # the current one: the release comes behind what is queued there
+        frame.torch()
+        assert look(given[0])[0] == frame._address and given[0] is not frame
+        given.clear()
+        frame.release()
+        for _ in range(20):
+            exporter.send(picture(), timeout=10)
+            with importer.acquire(10) as other:
+                assert other._slot != slot
+
+
+def test_a_frame_is_lent_on_the_default_stream(torch, channels):
+    exporter, importer, _, _ = channels
+    given = imported(torch)
+    torch.cuda.handle = 0
+    exporter.send(picture())
+    importer.acquire(10).torch()
+    assert len(given) == 1
+
+
+def test_torch_starts_cuda_itself(torch, channels):
+    """Frames that are not torch's to write to are its own business, too."""
+    exporter, importer, _, _ = channels
+    given = imported(torch, initialized=False)
+    exporter.send(picture())
+    frame = importer.acquire(10)
+    frame.torch()
+    assert given == [frame]
+    frame.release()
+    imported(torch)
+    with cuda_link.open_importer("torch", timeout=10, access="read") as reader:
+        frame = reader.acquire(10)
+        assert frame.torch() is frame
