@@ -79,9 +79,7 @@ def _of_capsule(capsule: Any, stream: Stream | None) -> AnySource:
     return _of_taken(taken, stream, taken)
 
 
-def source(
-    array: Any, stream: Stream | None = None, unnamed: Stream = _streams.LEGACY
-) -> AnySource:
+def source(array: Any, stream: Stream | None = None, unnamed: Stream = _streams.LEGACY) -> AnySource:
     """Looks at an array. stream: after what it is complete, when the caller said so; unnamed: what is made
     to wait for it when nobody says.
 
