@@ -249,6 +249,32 @@ TEST(flush_probe_asks_once_per_frame, 60) {
   }
 }
 
+/* A frame's words are still to come from a stream: its slot is not lent, whatever is published meanwhile,
+ * since words that come late would say the wrong number. */
+TEST(slot_of_late_words_is_not_lent, 60) {
+  struct channel channel;
+  cudalink_slot slot;
+  gpu_start();
+  open_channel(&channel, (cudalink_exporter_spec){.slots = 3, .max_slots = 3});
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
+  hold_up(&channel, channel.stream);
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
+  const void *late = slot.data;
+  CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
+  for (int i = 0; i < 10; i++) {
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
+    CHECK(slot.data != late);
+    CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, CUDALINK_STREAM_COMPLETE));
+  }
+  open_gate(&channel);
+  CU(cuStreamSynchronize(channel.stream));
+  for (slot.data = NULL; slot.data != late;) {
+    CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
+    CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, CUDALINK_STREAM_COMPLETE));
+  }
+  close_channel(&channel);
+}
+
 /* ---- a send that fails behind its copy ------------------------------------------------------------------- */
 
 TEST(failed_send_gives_its_slot_back_behind_the_copy, 60) {
