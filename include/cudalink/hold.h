@@ -60,7 +60,8 @@ CUDALINK_API void cudalink_hold_drop(void *hold);
 CUDALINK_API int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream);
 
 /* Only remembers the stream: the frame's pixels are used there, in an order that the caller has seen
- * to. An event is remembered too, and must exist as long. Errors: STREAM, BUSY. */
+ * to. An event is remembered too, and must exist as long. COMPLETE remembers nothing; it is a cheap way to
+ * ask whether the hold is dead. Errors: STREAM, BUSY, FORKED. */
 CUDALINK_API int cudalink_hold_use(cudalink_hold *hold, cudalink_stream stream);
 
 /* Gives one reference back and says after what. If it was the last one, the frame is released exactly

@@ -65,10 +65,16 @@ static void drop(struct core_lease *lease) {
   cudalink_hold_drop(hold); /* never waits: the GIL may stay */
 }
 
-PyObject *core_lease_released(void) {
-  PyErr_SetString(PyExc_ValueError,
-                  "this frame was released; what is needed longer has to be copied "
-                  "(frame.copy()) or released later");
+cudalink_hold *core_lease_hold(const struct core_lease *lease) {
+  if (!lease->hold) {
+    PyErr_SetString(PyExc_ValueError,
+                    "this frame was released; what is needed longer has to be copied "
+                    "(frame.copy()) or released later");
+    return NULL;
+  }
+  int status = cudalink_hold_use(lease->hold, CUDALINK_STREAM_COMPLETE); /* FORKED? One load */
+  if (status >= 0) return lease->hold;
+  core_fail(lease->module, status);
   return NULL;
 }
 
@@ -84,8 +90,11 @@ static PyObject *lease_release(PyObject *self, PyObject *arguments) {
   unsigned kind = CUDALINK_STREAM_NOT_SAID;
   unsigned long long handle = 0;
   if (!PyArg_ParseTuple(arguments, "|IK", &kind, &handle)) return NULL;
-  cudalink_hold *hold = lease->hold;
-  if (!hold) return core_lease_released();
+  cudalink_hold *hold = core_lease_hold(lease);
+  if (!hold) {
+    drop(lease); /* of a forked child's copy nothing is left to give back */
+    return NULL;
+  }
   if (kind == CUDALINK_STREAM_NOT_SAID) {
     drop(lease);
     Py_RETURN_NONE;
@@ -138,7 +147,7 @@ static PyObject *lease_flags(PyObject *self, PyObject *unused) {
 static PyObject *lease_to_host(PyObject *self, PyObject *arguments) {
   struct core_lease *lease = core_lease_of(self);
   Py_buffer out;
-  if (!lease->hold) return core_lease_released();
+  if (!core_lease_hold(lease)) return NULL;
   if (!PyArg_ParseTuple(arguments, "w*", &out)) return NULL;
   cudalink_hold *hold =
       cudalink_hold_retain(lease->hold); /* another thread may release meanwhile */
@@ -156,7 +165,7 @@ static PyObject *lease_to_host(PyObject *self, PyObject *arguments) {
 static PyObject *lease_view(PyObject *self, PyObject *unused) {
   struct core_lease *lease = core_lease_of(self);
   (void)unused;
-  if (!lease->hold) return core_lease_released();
+  if (!core_lease_hold(lease)) return NULL;
   if (lease->frame.kind != CUDALINK_KIND_HOST) {
     PyErr_SetString(PyExc_BufferError, "this frame is in GPU memory");
     return NULL;
@@ -173,10 +182,7 @@ static PyObject *lease_view(PyObject *self, PyObject *unused) {
 }
 
 int core_lease_wait(struct core_lease *lease, cudalink_stream stream) {
-  if (!lease->hold) {
-    core_lease_released();
-    return -1;
-  }
+  if (!core_lease_hold(lease)) return -1;
   cudalink_hold *hold = cudalink_hold_retain(lease->hold);
   int status;
   Py_BEGIN_ALLOW_THREADS;
@@ -198,7 +204,7 @@ static PyObject *lease_wait(PyObject *self, PyObject *arguments) {
 
 PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned) {
   cudalink_view view;
-  if (!lease->hold) return core_lease_released();
+  if (!core_lease_hold(lease)) return NULL;
   int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), plane);
   if (status < 0) return core_fail(lease->module, status);
   return core_capsule(lease->module, &view, cudalink_hold_retain(lease->hold), cudalink_hold_drop,
@@ -226,7 +232,7 @@ static PyObject *get_description(PyObject *self, void *unused) {
 static PyObject *get_user(PyObject *self, void *unused) {
   struct core_lease *lease = core_lease_of(self);
   (void)unused;
-  if (!lease->hold) return core_lease_released();
+  if (!core_lease_hold(lease)) return NULL;
   Py_ssize_t bytes = lease->frame.user ? (Py_ssize_t)lease->frame.description.user_size : 0;
   return PyBytes_FromStringAndSize(lease->frame.user, bytes);
 }

@@ -20,8 +20,8 @@ struct core_lease {
 
 static inline struct core_lease *core_lease_of(PyObject *self) { return (struct core_lease *)self; }
 
-/* Sets the exception of a lease that was given back; NULL. */
-PyObject *core_lease_released(void);
+/* The hold of a lease that was not given back, in the process that took it; else NULL and an exception. */
+cudalink_hold *core_lease_hold(const struct core_lease *lease);
 /* That stream, or the caller, waits for the pixels. -1: an exception is set. */
 int core_lease_wait(struct core_lease *lease, cudalink_stream stream);
 /* A capsule of one plane. */

@@ -28,7 +28,7 @@ static int one_plane_only(const struct core_lease *lease) {
 static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
   struct core_lease *lease = object;
   cudalink_view view;
-  if (!lease->hold) return core_lease_released(), -1;
+  if (!core_lease_hold(lease)) return -1;
   if (one_plane_only(lease) < 0) return -1;
   if (lease->frame.device && core_lease_wait(lease, CUDALINK_STREAM_LEGACY) < 0) return -1;
   cudalink_hold *hold = cudalink_hold_retain(lease->hold);
@@ -40,7 +40,7 @@ static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
   if (hold)
     core_refuse(lease->module, status);
   else
-    core_lease_released();
+    core_lease_hold(lease);
   cudalink_hold_drop(hold);
   return -1;
 }

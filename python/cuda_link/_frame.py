@@ -20,7 +20,7 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
 
     Released by `release`, by the end of a with-block, by the next step of a for loop, or when the last
     reference to it goes; in each case not before the last array that looks at its memory has gone.
-    Safe to use from several threads.
+    Safe to use from several threads. In a forked child whatever looks at its memory raises ForkedError.
     """
 
     __slots__ = ()
@@ -137,7 +137,7 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         to (`__dlpack__`). Never waits. A second time is an error.
 
         Errors: ValueError (released already), StreamError, CapturingError, PeerLostError (the producer
-        died before the pixels were complete; the frame is released all the same).
+        died before the pixels were complete; the frame is released all the same), ForkedError.
         """
         if stream is not None and event is not None:
             raise TypeError("release takes a stream or an event, not both")

@@ -47,11 +47,17 @@ class Hold:
     def __init__(self, pointer: int) -> None:
         self.pointer: int | None = pointer
 
-    def retained(self) -> Hold:
-        """Another one. Errors: ValueError (released meanwhile)."""
+    def check(self) -> None:
+        """Errors: ValueError (released meanwhile), ForkedError."""
         with _looking:
             if not self.pointer:
                 raise ValueError(_RELEASED)
+            check(library.cudalink_hold_use(self.pointer, _abi.Stream(_abi.STREAM_COMPLETE, 0, 0)))
+
+    def retained(self) -> Hold:
+        """Another one. Errors as check."""
+        with _looking:
+            self.check()
             return Hold(library.cudalink_hold_retain(self.pointer))
 
     def taken(self) -> int:
@@ -147,8 +153,11 @@ class Lease:
                 self._held.discard(self._frame.sequence)
             check(status)
         else:
-            self._hold = None
-            self._held.discard(self._frame.sequence)
+            try:
+                hold.check()
+            finally:  # of a forked child's copy nothing is left to give back
+                self._hold = None
+                self._held.discard(self._frame.sequence)
 
     def __del__(self) -> None:
         if self._hold is not None:

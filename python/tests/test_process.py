@@ -114,27 +114,48 @@ def test_exit_with_frames_alive(how):
 
 FORK = """
 import os, sys, cuda_link
-exporter = cuda_link.open_exporter("fork", shape=(4,), kind="host")
-importer = cuda_link.open_importer("fork", timeout=10)
-exporter.send(b"abcd")
-frame = importer.acquire(10)
+exporter = cuda_link.open_exporter("fork", shape=(4,), kind="host", user_size=4)
+importer = cuda_link.open_importer("fork", timeout=10, policy="in_order")
+exporter.send(b"abcd", user=b"user")
+exporter.send(b"efgh")
+frame, other = importer.acquire(10), importer.acquire(10)
+tensor, array = frame.tensor(), frame.numpy()
+slot = exporter.frame()
+slot.__enter__()
+refusing = {
+    "acquire": importer.acquire, "send": lambda: exporter.send(b"abcd"), "statistics": importer.statistics,
+    "open": lambda: cuda_link.open_importer("fork"), "numpy": frame.numpy, "copy": frame.copy,
+    "packed": frame.packed, "buffer": frame.buffer, "arrays": frame.arrays, "user": lambda: frame.user,
+    "array": lambda: frame.__array__(), "lost": lambda: frame.lost, "dlpack": lambda: frame.__dlpack__(),
+    "versioned": lambda: frame.__dlpack__(max_version=(1, 0)), "copied": lambda: frame.__dlpack__(copy=True),
+    "tensor": lambda: tensor.__dlpack__(), "from_dlpack": lambda: cuda_link.from_dlpack(frame),
+    "release": frame.release, "release behind": lambda: other.release(stream=-1),
+    "slot": slot.numpy, "slot tensor": lambda: slot.tensor().__dlpack__(),
+}
 child = os.fork()
 if child == 0:
-    refused = 0
-    for call in (importer.acquire, lambda: exporter.send(b"abcd"), frame.packed, importer.statistics,
-                 lambda: cuda_link.open_importer("fork")):
+    wrong = []
+    for what, call in refusing.items():
         try:
-            call()
+            wrong.append(f"{what}: {call()!r}")
         except cuda_link.ForkedError as error:
-            refused += "fork" in str(error)
-    del frame, importer, exporter
-    sys.exit(refused)
+            wrong += [] if "fork" in str(error) else [f"{what}: {error}"]
+        except Exception as error:
+            wrong.append(f"{what}: {error!r}")
+    if bytes(array) != b"abcd" or (frame.sequence, other.sequence) != (1, 2):
+        wrong.append("what was looked at before can't be read any more")
+    refusing.clear()
+    del frame, other, tensor, array, slot, importer, exporter
+    sys.exit("; ".join(wrong) or 0)
 _, status = os.waitpid(child, 0)
-assert os.WEXITSTATUS(status) == 5, status
+assert status == 0
+slot.abandon()
 assert frame.packed() == b"abcd"
 frame.release()
-exporter.send(b"efgh")
-assert importer.acquire(10).packed() == b"efgh"
+other.release()
+del array
+exporter.send(b"ijkl")
+assert importer.acquire(10).packed() == b"ijkl"
 """
 
 

@@ -116,7 +116,7 @@ int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream) {
 
 int cudalink_hold_use(cudalink_hold *hold, cudalink_stream stream) {
   if (!hold) return is_null("cudalink_hold_use");
-  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return CUDALINK_OK;
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return service_check_fork();
   return remember(hold, stream, link_frame_check);
 }
 
@@ -126,7 +126,7 @@ int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream) {
   /* acquire: pairs with the other holders' decrements. Nobody else can make a reference of none. */
   if (atomic_load_explicit(&hold->references, memory_order_acquire) != 1) {
     int status = cudalink_hold_use(hold, stream);
-    if (status == CUDALINK_OK) cudalink_hold_drop(hold);
+    if (status == CUDALINK_OK || status == CUDALINK_ERROR_FORKED) cudalink_hold_drop(hold);
     return status;
   }
   int status = link_frame_release(&hold->frame, call, &stream, 1);

@@ -459,6 +459,10 @@ static void a_forked_child_can_not_give_back(void **state) {
   if (child == 0) {
     int status = cudalink_hold_wait(hold, COMPLETE);
     if (status == CUDALINK_ERROR_FORKED) status = cudalink_hold_use(hold, ON(stream));
+    if (status == CUDALINK_ERROR_FORKED) status = cudalink_hold_use(hold, COMPLETE);
+    /* Not the last reference: it is given up, as the last one is. */
+    if (status == CUDALINK_ERROR_FORKED)
+      status = cudalink_hold_release(cudalink_hold_retain(hold), COMPLETE);
     tensor->deleter(tensor);
     used->deleter(used);
     cudalink_hold_drop(hold);
