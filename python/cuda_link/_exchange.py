@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 from . import _abi, _streams
@@ -15,7 +16,14 @@ Version = tuple[int, int]
 
 def is_versioned(max_version: Version | None) -> bool:
     """A consumer that does not ask gets the legacy capsule: some look at nothing but the name."""
-    return max_version is not None and max_version[0] >= 1
+    if max_version is None:
+        return False
+    try:
+        return index(max_version[0]) >= 1
+    except (TypeError, LookupError):
+        raise TypeError(
+            f"__dlpack__(max_version={max_version!r}): None or two numbers, (major, minor)"
+        ) from None
 
 
 def consumer_stream(stream: Any, device: Device) -> Stream | None:
@@ -41,9 +49,15 @@ def consumer_stream(stream: Any, device: Device) -> Stream | None:
 
 def must_cross(wanted: Device | None, device: Device, copy: bool | None) -> bool:
     """Is a copy to the CPU asked for? BufferError for any other device."""
-    if wanted is None or tuple(wanted) == device:
+    if wanted is None:
         return False
-    if tuple(wanted) != CPU:
+    try:
+        kind, number = map(index, wanted)
+    except (TypeError, ValueError):
+        raise TypeError(f"__dlpack__(dl_device={wanted!r}): None or two numbers, (type, id)") from None
+    if (kind, number) == device:
+        return False
+    if (kind, number) != CPU:
         raise BufferError(
             f"this memory is on device {device} and can be exported there or to {CPU}, not to {wanted}"
         )

@@ -250,8 +250,8 @@ def open_importer(
         device=_device(device),
         directory=_abi.encode(None if directory is None else os.fspath(directory)),
         open_timeout=_wait.nanoseconds(timeout),
-        gpu_wait_limit=_wait.nanoseconds(gpu_wait_limit),
-        spin=_wait.nanoseconds(spin),
+        gpu_wait_limit=_wait.limited("gpu_wait_limit", gpu_wait_limit),
+        spin=_wait.limited("spin", spin),
     )
     spec.size = _abi.size(spec)
     return ChannelImporter(name, low.importer_open(spec), hold, once)

@@ -10,6 +10,6 @@ def refuse_copies(thing: object, protocol: object) -> NoReturn:
     """As `__reduce_ex__`, which pickle, copy.copy and copy.deepcopy ask. A second object would close the
     same end, or give back the same memory, once more."""
     raise TypeError(
-        f"a {type(thing).__name__} can't be pickled or copied: open the channel by its name where it is "
-        "needed; what is in memory is copied by .copy(), and by numpy.array(...) for pickle"
+        f"{type(thing).__name__} objects can't be pickled or copied: open the channel by its name where it "
+        "is needed; what is in memory is copied by .copy(), and by numpy.array(...) for pickle"
     )

@@ -25,6 +25,16 @@ def nanoseconds(timeout: float | None) -> int:
     return int(timeout * 1e9) if timeout < FOREVER / 1e9 else FOREVER
 
 
+def limited(name: str, seconds: float) -> int:
+    """As `nanoseconds`, of an argument that has to have an end."""
+    if seconds is None:
+        raise TypeError(f"{name}=None: it is a number of seconds")
+    limit = nanoseconds(seconds)
+    if limit == FOREVER:
+        raise ValueError(f"{name}={seconds}: it has to end some day")
+    return limit
+
+
 def wait(call: Callable[[int], Result], timeout: int, again: type[Exception] = TimedOutError) -> Result:
     """call(ns) until it does not say `again`, or the time is over."""
     if timeout <= _SLICE:

@@ -48,6 +48,17 @@ def test_nothing_is_copied_behind_its_back(exporter, importer, how):
     assert not exporter.closed and exporter.statistics().consumers == 1
 
 
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_nor_are_the_ends_of_the_known_face(how):
+    spec = cuda_link.FrameSpec("known", height=4, width=4)
+    with cuda_link.Exporter.open(spec) as exporter:
+        with cuda_link.Importer.open(cuda_link.ImportSpec("known")) as importer:
+            for thing in (exporter, importer):
+                with pytest.raises(TypeError, match="can't be pickled or copied: open the channel"):
+                    how(thing)
+            assert exporter.is_ready() and importer.is_ready()
+
+
 def test_a_queue_takes_none_of_them(exporter, importer):
     queue = cuda_link.Queue(1)
     for thing in things(exporter, importer):
@@ -153,6 +164,65 @@ def test_long_time_outs(exporter, importer, forever):
     queue = cuda_link.Queue(1)
     queue.put("thing", timeout=forever)
     assert queue.get(timeout=forever) == "thing"
+
+
+@pytest.mark.parametrize("words", [{"spin": None}, {"gpu_wait_limit": None}], ids=str)
+def test_what_no_importer_does_without_limit(words):
+    with pytest.raises(TypeError, match=f"{next(iter(words))}=None: it is a number of seconds"):
+        cuda_link.open_importer("misuse", **words)
+
+
+def test_time_outs_of_the_known_face():
+    pixels = np.zeros(64, "u1")
+    spec = cuda_link.FrameSpec("known", height=4, width=4)
+    with cuda_link.Exporter.open(spec) as exporter:
+        with cuda_link.Importer.open(cuda_link.ImportSpec("known", timeout_ms=10**400)) as importer:
+            frame = cuda_link.GpuFrame(pixels.ctypes.data, 64)
+            assert exporter.export(frame) is cuda_link.FrameOutcome.PUBLISHED
+            for long in (2**31, 2**70, 1e300, 10**400, float("inf")):
+                assert importer.wait_for_doorbell(long)
+            for wrong in (-1, -1e-9, float("nan")):
+                with pytest.raises(ValueError, match="timeout_ms"):
+                    importer.wait_for_doorbell(wrong)
+                with pytest.raises(ValueError, match="timeout_ms"):
+                    cuda_link.Importer.open(cuda_link.ImportSpec("known", timeout_ms=wrong))
+
+
+# ---- streams and what else DLPack asks
+
+
+@pytest.mark.parametrize("stream", ["0", 1.5, True, object(), -2, 2**64], ids=repr)
+def test_a_stream_that_is_none_is_so_on_each_kind(stream):
+    pixels = np.zeros(64, "u1")
+    spec = cuda_link.FrameSpec("known", height=4, width=4)
+    with cuda_link.Exporter.open(spec) as exporter:
+        with pytest.raises((TypeError, ValueError), match=r"is (not a|no) stream"):
+            exporter.export(cuda_link.GpuFrame(pixels.ctypes.data, 64, producer_stream=stream))
+        assert exporter.get_stats()["frame_count"] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"max_version": ()},
+        {"max_version": 1},
+        {"max_version": ("1", 0)},
+        {"max_version": (None, 0)},
+        {"max_version": [1.5]},
+        {"dl_device": 1},
+        {"dl_device": ("cpu", 0)},
+        {"dl_device": ()},
+        {"dl_device": (1, 0, 0)},
+    ],
+    ids=str,
+)
+def test_words_of_dlpack_that_are_none(exporter, importer, words):
+    exporter.send(b"abcd")
+    with importer.acquire(10) as frame, exporter.frame() as slot:
+        for thing in (frame, frame.tensor(), frame.copy().tensor(), slot, slot.tensor()):
+            with pytest.raises(TypeError, match=f"__dlpack__.{next(iter(words))}="):
+                thing.__dlpack__(**words)
+        slot.abandon()
 
 
 # ---- text and bytes

@@ -11,6 +11,7 @@ from typing import Any
 from .. import _abi, _dtypes, _streams
 from .._backend import low
 from .._errors import BusyError, InvalidArgumentError
+from .._only_one import refuse_copies
 from .nvml import observer_from_env
 from .opening import open_ring
 from .policies import ExportPolicy
@@ -110,7 +111,9 @@ class Exporter:
         if named is None:
             kind, handle = self._unnamed()
         else:
-            kind, handle = _streams.COMPLETE if self._on_host else _streams.resolve(named)
+            kind, handle = _streams.resolve(named)
+            if self._on_host:
+                kind, handle = _streams.COMPLETE
         began = perf_counter()
         try:
             low.exporter_send(self._exporter._id, self._description, address, None, kind, handle, 0)
@@ -190,6 +193,8 @@ class Exporter:
     def close(self) -> None:
         """Ends the channel. May be called again."""
         self._exporter.close()
+
+    __reduce_ex__ = refuse_copies
 
     def __enter__(self) -> Exporter:
         return self

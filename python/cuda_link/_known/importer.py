@@ -26,16 +26,18 @@ from .._errors import (
 )
 from .._frame import Frame
 from .._importer import ChannelImporter
+from .._only_one import refuse_copies
 from . import availability
 from .arrays import Form, HostArrays, form
 from .nvml import observer_from_env
 from .opening import open_importer
 from .policies import ImportPolicy
 from .values import ImportOutcome, ImportResult, ImportSpec
-from .waiting import Backoff, Waits
+from .waiting import Backoff, Waits, seconds
 
 log = logging.getLogger("cuda_link")
 
+_LONGEST_POLL = 2**31 - 1  # ms
 _NEW = ImportOutcome.NEW_FRAME
 _AGAIN = ImportResult(ImportOutcome.RECONNECTING)
 _NOTHING = ImportResult(ImportOutcome.NO_FRAME)
@@ -159,7 +161,7 @@ class Importer:
         """Up to timeout_ms for the pixels of a frame that is there, or for a stream to give one back."""
         began = perf_counter()
         try:
-            return self._importer.acquire(max(self.spec.timeout_ms, 0.0) / 1e3, stream=stream)
+            return self._importer.acquire(seconds(self.spec.timeout_ms), stream=stream)
         except TimedOutError as error:
             return _LATE if "not complete" in str(error) else _NOTHING
         except BusyError as error:
@@ -298,12 +300,16 @@ class Importer:
     # ---- waiting
 
     def wait_for_doorbell(self, timeout_ms: float) -> bool:
-        """Sleeps until there may be a new frame, or a producer; False when the time is over."""
+        """Sleeps until there may be a new frame, or a producer; False when the time is over.
+
+        Errors: ValueError (timeout_ms is negative)."""
+        waits = seconds(timeout_ms) * 1e3
+        limit = waits if waits < _LONGEST_POLL else None
         descriptor = self._importer.fileno()
         if self._importer.arm():
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            if not poll.poll(max(timeout_ms, 0)):
+            if not poll.poll(limit):
                 return False
         self._backoff.hurry()
         return True
@@ -384,6 +390,8 @@ class Importer:
         self._frame = None
         self._arrays.clear()
         self._importer.close()
+
+    __reduce_ex__ = refuse_copies
 
     def __enter__(self) -> Importer:
         return self

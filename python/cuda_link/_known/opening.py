@@ -18,6 +18,7 @@ from .._importer import ChannelImporter
 from .layout import MAGIC, DtypeCodec, SHMLayout, read_magic, read_num_slots
 from .policies import ExportPolicy, ImportPolicy
 from .values import FrameSpec, ImportSpec
+from .waiting import seconds
 
 log = logging.getLogger("cuda_link")
 
@@ -160,7 +161,7 @@ def _is_idle_old_producer(spec: ImportSpec, policy: ImportPolicy) -> bool:
 
 def open_importer(spec: ImportSpec, policy: ImportPolicy) -> ChannelImporter:
     """Waits up to spec.timeout_ms for the producer. With reconnecting it need not be there."""
-    end = monotonic() + max(spec.timeout_ms, 0.0) / 1e3
+    end = monotonic() + seconds(spec.timeout_ms)
     while True:
         left = max(end - monotonic(), 0.0)
         try:

@@ -4,8 +4,17 @@
 from __future__ import annotations
 
 import logging
+from math import inf
 
+_ENDLESS = 1e15  # ms; longer than any program runs
 log = logging.getLogger("cuda_link")
+
+
+def seconds(timeout_ms: float) -> float:
+    """Of a timeout_ms. Errors: ValueError."""
+    if not timeout_ms >= 0:
+        raise ValueError(f"timeout_ms={timeout_ms}: it is 0 or more")
+    return timeout_ms / 1e3 if timeout_ms < _ENDLESS else inf
 
 
 class Backoff:
