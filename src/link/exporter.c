@@ -386,6 +386,10 @@ int cudalink_exporter_wait_consumers(cudalink_exporter handle, uint32_t count, i
   return status;
 }
 
+static bool all_taken(struct link_exporter *exporter) {
+  return link_drained(exporter) && !link_group_mourns(exporter);
+}
+
 int cudalink_exporter_wait_taken(cudalink_exporter handle, int64_t timeout) {
   uint64_t deadline = os_deadline(timeout);
   struct link_exporter *exporter = NULL;
@@ -398,9 +402,9 @@ int cudalink_exporter_wait_taken(cudalink_exporter handle, int64_t timeout) {
   }
   link_set_waiting(exporter, true); /* before the first look: who takes a frame tells */
   exporter->inside++;
-  while (!link_drained(exporter) && status == CUDALINK_OK) {
+  while (!all_taken(exporter) && status == CUDALINK_OK) {
     uint32_t seen = atomic_load(&exporter->changed);
-    if (link_drained(exporter)) break;
+    if (all_taken(exporter)) break;
     if (exporter->closing)
       status = error_set(CUDALINK_ERROR_CLOSED, "channel '%s': closed meanwhile", exporter->name);
     else if (os_now() >= deadline)

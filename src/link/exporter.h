@@ -341,6 +341,8 @@ bool link_group_dispatch(struct link_exporter *exporter); /* true: something was
 void link_group_settle(struct link_exporter *exporter);   /* notices what was taken */
 void link_group_member_gone(struct link_exporter *exporter, uint32_t member);
 bool link_group_idle(struct link_exporter *exporter);
+/* Is a member dead whose frames come back when no work of its process can be under way any more? */
+bool link_group_mourns(const struct link_exporter *exporter);
 /* Drops frames of groups that nobody is in any more. True: some. *next = when the next are due. */
 bool link_group_drop_orphans(struct link_exporter *exporter, uint64_t now, uint64_t *next);
 

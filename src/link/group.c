@@ -179,6 +179,14 @@ bool link_group_idle(struct link_exporter *exporter) {
   return true;
 }
 
+bool link_group_mourns(const struct link_exporter *exporter) {
+  LINK_EACH_OF(exporter->present_mask, m) {
+    const struct link_member *member = &exporter->members[m];
+    if (member->state == LINK_MEMBER_DYING && member->group >= 0) return true;
+  }
+  return false;
+}
+
 /* The frame of a lease that this member still has. */
 static bool lease_frame(struct link_exporter *exporter, uint64_t want,
                         struct link_group_frame *frame) {

@@ -225,3 +225,64 @@ TEST(consumer_killed_ipc, 400) { kill_consumers("kind=ipc", "policy=latest pause
 TEST(consumer_killed_isolated, 400) {
   kill_consumers("", "policy=latest isolated=1 pause=3000000");
 }
+
+/* ---- groups ----------------------------------------------------------------------------------------- */
+
+static cudalink_importer join_group(void) {
+  cudalink_importer importer;
+  CHECK_OK(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
+                                           .policy = CUDALINK_POLICY_SHARED, .group = "workers",
+                                           .open_timeout = 10 * SECOND}));
+  return importer;
+}
+
+HELPER(worker) {
+  cudalink_frame frame;
+  gpu_start();
+  cudalink_importer importer = join_group();
+  say("joined");
+  CHECK_OK(cudalink_importer_acquire(importer, CUDALINK_STREAM_COMPLETE, 60 * SECOND, &frame));
+  say("took %llu", (unsigned long long)frame.sequence);
+  WAIT_UNTIL(false); /* until it is killed */
+}
+
+static uint64_t deaths_of(cudalink_exporter exporter) {
+  cudalink_exporter_statistics statistics = {.size = sizeof statistics};
+  CHECK_OK(cudalink_exporter_get_statistics(exporter, &statistics));
+  return statistics.deaths;
+}
+
+/* A dead worker's frame is offered again when no work of its process can be under way any more. Until
+ * then, too, the frame is not taken. */
+static void redeliver_before_taken(cudalink_kind kind) {
+  cudalink_exporter exporter;
+  cudalink_description description;
+  cudalink_slot slot;
+  cudalink_frame frame;
+  gpu_start();
+  describe_rgba(&description, 32, 32);
+  CHECK_OK(cudalink_exporter_open(
+      &exporter, &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS, .name = "gpu", .kind = kind,
+                                           .description = &description}));
+  struct process *worker = process_start("worker", "%s", "");
+  process_expect(worker, "joined");
+  CHECK_OK(cudalink_exporter_begin(exporter, &description, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_publish(exporter, &slot, CUDALINK_STREAM_COMPLETE));
+  process_expect(worker, "took 1");
+  CHECK_OK(cudalink_exporter_wait_taken(exporter, 10 * SECOND));
+  cudalink_importer other = join_group();
+  process_kill(worker);
+  WAIT_UNTIL(deaths_of(exporter) == 1);
+  CHECK_STATUS(cudalink_exporter_wait_taken(exporter, 0), CUDALINK_ERROR_TIMEOUT);
+  CHECK_OK(cudalink_importer_acquire(other, CUDALINK_STREAM_COMPLETE, 10 * SECOND, &frame));
+  CHECK_EQUAL(frame.sequence, 1);
+  CHECK_EQUAL(frame.flags, CUDALINK_FRAME_REDELIVERED);
+  CHECK_OK(cudalink_exporter_wait_taken(exporter, 10 * SECOND));
+  CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+  CHECK_OK(cudalink_importer_close(other));
+  CHECK_OK(cudalink_exporter_close(exporter));
+}
+
+TEST(redelivered_before_taken, 60) { redeliver_before_taken(CUDALINK_KIND_VMM); }
+TEST(redelivered_before_taken_ipc, 60) { redeliver_before_taken(CUDALINK_KIND_IPC); }
