@@ -160,7 +160,21 @@ static int make_first(struct link_exporter *exporter, const cudalink_exporter_sp
   return CUDALINK_OK;
 }
 
-static int start_inside(void *argument) { return link_accept_start(argument); }
+/* Takes the name. Nobody is let in before the exporter is whole: an end of it would be told. */
+static int claim_inside(void *argument) {
+  struct link_exporter *exporter = argument;
+  int status = link_accept_start(exporter);
+  if (status < 0) return status;
+  service_unwatch(&exporter->listener);
+  exporter->listener_paused = true;
+  return CUDALINK_OK;
+}
+
+static int let_in_inside(void *argument) {
+  struct link_exporter *exporter = argument;
+  exporter->listener_paused = false;
+  return service_watch(&exporter->listener, exporter->claim.listener, false);
+}
 
 /* The old wire beside our own, once the name is ours. */
 static int open_outlet(struct link_exporter *exporter, const cudalink_exporter_spec *spec) {
@@ -171,6 +185,7 @@ static int open_outlet(struct link_exporter *exporter, const cudalink_exporter_s
                      spec->cipd_name, exporter->device->reason);
   int status =
       link_outlet_open(&exporter->outlet, spec, CUDALINK_DEVICE(exporter->device->ordinal));
+  if (status == CUDALINK_OK) status = link_outlet_start(exporter->outlet, spec->description);
   if (status == CUDALINK_OK) link_outlet_account(exporter->outlet, &exporter->statistics);
   return status;
 }
@@ -185,7 +200,8 @@ static int prepare_device(struct link_exporter *exporter, const cudalink_exporte
 static int open_ends(struct link_exporter *exporter, const cudalink_exporter_spec *spec) {
   if (exporter->only) {
     int only = link_only_open(exporter, spec);
-    return only == CUDALINK_OK ? prepare_device(exporter, spec) : only;
+    if (only == CUDALINK_OK) only = prepare_device(exporter, spec);
+    return only == CUDALINK_OK ? link_only_start(exporter, spec) : only;
   }
   int status = os_name_encode(spec->name, exporter->file);
   if (status == CUDALINK_OK) status = os_directory_own(spec->directory, exporter->directory);
@@ -195,8 +211,9 @@ static int open_ends(struct link_exporter *exporter, const cudalink_exporter_spe
   if (status == CUDALINK_OK) status = make_control(exporter);
   if (status == CUDALINK_OK) status = prepare_words(exporter);
   if (status == CUDALINK_OK) status = make_first(exporter, spec);
-  if (status == CUDALINK_OK) status = service_call(start_inside, exporter);
-  return status == CUDALINK_OK ? open_outlet(exporter, spec) : status;
+  if (status == CUDALINK_OK) status = service_call(claim_inside, exporter);
+  if (status == CUDALINK_OK) status = open_outlet(exporter, spec);
+  return status == CUDALINK_OK ? service_call(let_in_inside, exporter) : status;
 }
 
 /* ---- close ----------------------------------------------------------------------------------------- */

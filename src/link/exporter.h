@@ -371,6 +371,8 @@ void link_note_left(struct link_exporter *exporter, cudalink_stream stream);
 
 /* only.c: with the mutex, which they let go of while they wait or queue */
 int link_only_open(struct link_exporter *exporter, const cudalink_exporter_spec *spec);
+/* Shows readers the first session. Nothing that can fail comes behind it. */
+int link_only_start(struct link_exporter *exporter, const cudalink_exporter_spec *spec);
 int link_only_begin(struct link_exporter *exporter, uint64_t deadline, cudalink_slot *slot);
 int link_only_publish(struct link_exporter *exporter, cudalink_stream stream);
 int link_only_abandon(struct link_exporter *exporter, cudalink_stream stream);

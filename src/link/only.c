@@ -40,10 +40,14 @@ static void account(struct link_exporter *exporter) {
 int link_only_open(struct link_exporter *exporter, const cudalink_exporter_spec *spec) {
   int status = check_spec(spec);
   if (status == CUDALINK_OK) status = link_outlet_open(&exporter->outlet, spec, spec->device);
-  if (status < 0) return status;
-  exporter->device = exporter->outlet->device->gpu;
-  account(exporter);
-  return CUDALINK_OK;
+  if (status == CUDALINK_OK) exporter->device = exporter->outlet->device->gpu;
+  return status;
+}
+
+int link_only_start(struct link_exporter *exporter, const cudalink_exporter_spec *spec) {
+  int status = link_outlet_start(exporter->outlet, spec->description);
+  if (status == CUDALINK_OK) account(exporter);
+  return status;
 }
 
 static int held_back(const struct link_exporter *exporter) {

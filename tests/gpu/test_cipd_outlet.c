@@ -4,6 +4,8 @@
  */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 
 #include "link/exporter.h"
@@ -528,6 +530,60 @@ TEST(outlet_owns_its_name, 60) {
   close(fd);
   shm_unlink(outlet.name);
   process_finish(consumer);
+}
+
+/* An exporter that can't be opened because of its outlet has never been there: who waits for the channel is
+ * told of no end. */
+TEST(outlet_that_fails_ends_nothing, 60) {
+  struct outlet outlet;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  start(&outlet);
+  CHECK_OK(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "outlet",
+                                           .policy = CUDALINK_POLICY_IN_ORDER}));
+  int fd = shm_open(outlet.name, O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_EQUAL(ftruncate(fd, 4096), 0);
+  CHECK_EQUAL(pwrite(fd, "precious", 8, 0), 8);
+  for (int i = 0; i < 20; i++) {
+    CHECK_STATUS(try_open(&outlet, (cudalink_exporter_spec){0}), CUDALINK_ERROR_REFUSED);
+    CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * MILLISECOND, &frame),
+                 CUDALINK_ERROR_TIMEOUT);
+  }
+  close(fd);
+  shm_unlink(outlet.name);
+  CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){0}));
+  CHECK_OK(cudalink_exporter_wait_consumers(outlet.exporter, 1, 20 * SECOND));
+  give(&outlet);
+  CHECK_OK(cudalink_importer_acquire(importer, NONE, 20 * SECOND, &frame));
+  CHECK_OK(cudalink_frame_release(&frame, NONE));
+  CHECK_OK(cudalink_importer_close(importer));
+  CHECK_OK(cudalink_exporter_close(outlet.exporter));
+}
+
+/* Maps each segment of the name that it meets. */
+static void *meet_segment(void *context) {
+  const char *name = context;
+  uint8_t *block;
+  while (!(block = segment_map(name, NULL)))
+    sched_yield();
+  return block;
+}
+
+/* The same on the old wire: what the exporter needs is there before readers see a session. */
+TEST(outlet_only_that_fails_ends_nothing, 60) {
+  struct outlet outlet;
+  pthread_t reader;
+  void *met;
+  start(&outlet);
+  if (!gpu_is_fake()) return;
+  CHECK_EQUAL(pthread_create(&reader, NULL, meet_segment, (void *)(uintptr_t)outlet.name), 0);
+  do {
+    FAKE(fakecuda_fail, "cuModuleLoadData", 1, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = 1, .convert = 1}) < 0);
+    FAKE(fakecuda_fail_clear);
+  } while (pthread_tryjoin_np(reader, &met) != 0);
+  CHECK_EQUAL(segment_get(met, 0, 4), 0);
 }
 
 /* Old producers lock nothing; one that writes is left alone, one that was killed is replaced. */

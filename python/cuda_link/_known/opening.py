@@ -76,8 +76,8 @@ def _is_another_programs(name: str) -> bool:
 
 
 def _no_old_wire(spec: FrameSpec) -> str:
-    """Why frames can't go by the old wire; "" when they can. Looked at before the channel is opened: one
-    that is opened and closed again would be told to consumers that wait for it as an end."""
+    """Why frames can't go by the old wire; "" when they can. What is easily seen, before the channel is
+    opened with it in vain."""
     if spec.dtype not in DtypeCodec.supported():
         return f"the old wire has no type {spec.dtype}"
     if spec.channels > 4:

@@ -277,8 +277,7 @@ static int open_outlet(struct link_outlet *outlet, const cudalink_exporter_spec 
   if (status == CUDALINK_OK) status = wire_cipd_layout_make(&outlet->session.layout, slots);
   if (status == CUDALINK_OK) status = link_ring_device_open(device, false, &outlet->device);
   if (status == CUDALINK_OK) status = make_segment(outlet);
-  if (status < 0 || !spec->description) return status;
-  return link_outlet_prepare(outlet, spec->description, 0);
+  return status;
 }
 
 int link_outlet_open(struct link_outlet **opened, const cudalink_exporter_spec *spec,
@@ -293,10 +292,7 @@ int link_outlet_open(struct link_outlet **opened, const cudalink_exporter_spec *
   outlet->lends = spec->cipd_only != 0;
   outlet->look = UINT64_MAX;
   int status = open_outlet(outlet, spec, device);
-  /* With a wire of our own beside it, frames that it can't carry are passed over. */
-  bool passes_over = !spec->cipd_only && outlet->named.segment.address &&
-                     (status == CUDALINK_ERROR_UNSUPPORTED || status == CUDALINK_ERROR_TOO_LARGE);
-  if (status == CUDALINK_OK || passes_over) {
+  if (status == CUDALINK_OK) {
     *opened = outlet;
     return CUDALINK_OK;
   }
@@ -305,6 +301,15 @@ int link_outlet_open(struct link_outlet **opened, const cudalink_exporter_spec *
   sentence[sizeof sentence - 1] = 0;
   link_outlet_close(outlet);
   return error_set(status, "%s", sentence);
+}
+
+int link_outlet_start(struct link_outlet *outlet, const cudalink_description *description) {
+  if (!description) return CUDALINK_OK;
+  int status = link_outlet_prepare(outlet, description, 0);
+  /* With a wire of our own beside it, frames that it can't carry are passed over. */
+  bool passes_over = !outlet->lends &&
+                     (status == CUDALINK_ERROR_UNSUPPORTED || status == CUDALINK_ERROR_TOO_LARGE);
+  return passes_over ? CUDALINK_OK : status;
 }
 
 void link_outlet_close(struct link_outlet *outlet) {

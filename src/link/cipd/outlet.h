@@ -34,10 +34,13 @@ struct link_outlet {
   char reason[160]; /* why the last frame was passed over */
 };
 
-/* Takes the name. With a description slots are made too. NAME_IN_USE, REFUSED (a foreign segment),
- * UNSUPPORTED (no GPU), INVALID_ARGUMENT, GPU, NO_SPACE. */
+/* Takes the name, without a session: readers wait on. NAME_IN_USE, REFUSED (a foreign segment), UNSUPPORTED
+ * (no GPU), INVALID_ARGUMENT, GPU, NO_SPACE. */
 int link_outlet_open(struct link_outlet **opened, const cudalink_exporter_spec *spec,
                      int32_t device);
+/* Begins the session of the usual frames (NULL: with the first one). From here on readers are told of an
+ * end, so nothing that can fail comes behind it. */
+int link_outlet_start(struct link_outlet *outlet, const cudalink_description *description);
 void link_outlet_close(struct link_outlet *outlet);
 
 /* Slots for frames like this one; a new session when they look different, or when the segment has
