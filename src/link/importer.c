@@ -168,8 +168,10 @@ int cudalink_importer_close(cudalink_importer handle) {
 
 static int start_inside(void *argument) {
   struct link_importer *importer = argument;
-  if (importer->segment[0]) link_reader_watch(); /* first the watch, then the first look */
-  if (importer->spec.wire != CUDALINK_WIRE_CIPD) link_search_start(importer);
+  if (importer->spec.wire == CUDALINK_WIRE_CIPD)
+    link_reader_watch(importer); /* first the watch, then the first look */
+  else
+    link_search_start(importer);
   return CUDALINK_OK;
 }
 

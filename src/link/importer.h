@@ -183,6 +183,7 @@ struct link_importer {
   enum link_search search;
   struct link_attachment *joining;
   struct link_lookout lookout;
+  bool watches_names;              /* of the old wire (cipd/reader.h); service thread */
   _Atomic bool unanswered;         /* a producer took the connection but did not answer in time */
   struct service_timer timer;      /* next try */
   struct service_work work;        /* start searching again, finish closing */

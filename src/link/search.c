@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "link/cipd/reader.h"
 #include "link/importer.h"
 
 #define RETRY_BUSY 2000000         /* ns: the producer's queue is full, or it is just closing */
@@ -61,6 +62,7 @@ void link_joined(struct link_attachment *attachment) {
   importer->search = LINK_SEARCH_OFF;
   importer->unanswered = false;
   link_folders_leave(&importer->lookout);
+  link_reader_unwatch(importer);
 }
 
 static void handshake_fire(struct service_timer *timer) {
@@ -152,6 +154,7 @@ void link_search_start(struct link_importer *importer) {
   if (!watched) {
     importer->lookout.changed = folders_changed;
     link_folders_watch(&importer->lookout, directory_of(importer));
+    link_reader_watch(importer);
     if (try_all(importer, &delay)) return; /* it may have come before the watch */
   }
   set_nobody(importer, delay == RETRY_SLOW);
@@ -168,6 +171,7 @@ void link_search_stop(struct link_importer *importer) {
   importer->search = LINK_SEARCH_OFF;
   service_timer_stop(&importer->timer);
   link_folders_leave(&importer->lookout);
+  link_reader_unwatch(importer);
   if (importer->joining) drop_joining(importer->joining, CUDALINK_ERROR_CLOSED);
 }
 

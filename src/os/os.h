@@ -87,6 +87,9 @@ bool os_named_exists(const char *name);
 void os_named_unlink(const struct os_named *named, const char *name);
 /* A handle that becomes readable when any name appears (os_watch_drain). SYSTEM where that can't be. */
 int os_named_watch(os_handle *handle);
+/* Nothing is told any more, until it is watched again. To close a watch takes the kernel 10 ms and more. */
+void os_named_unwatch(os_handle handle);
+bool os_named_rewatch(os_handle handle);
 /* Owns it for as long as it is mapped here, or a copy of `segment.handle` is open (an open file
  * description lock, to which a mapping refers, too). NAME_IN_USE: another one does. */
 int os_named_lock(const struct os_named *named, const char *name);

@@ -381,6 +381,7 @@ void act_as_consumer(void) {
                                 .once = (uint32_t)option_number("once", 0),
                                 .gpu_wait = (uint32_t)option_number("gpu_wait", 0),
                                 .isolated = (uint32_t)option_number("isolated", 0),
+                                .wire = (uint32_t)option_number("wire", CUDALINK_WIRE_AUTO),
                                 .open_timeout = option_number("open_ms", 0) * MILLISECOND});
   if (status < 0)
     say_error(status);

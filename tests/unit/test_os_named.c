@@ -138,6 +138,16 @@ static void names_that_appear_are_told(void **state) {
   assert_int_equal(os_named_create(&made, name, 100), CUDALINK_OK);
   assert_int_equal(poll(&watch, 1, 10000), 1);
   os_watch_drain(watch.fd);
+  os_named_unlink(&made, name);
+  os_segment_destroy(&made.segment);
+  os_named_unwatch(watch.fd);
+  assert_int_equal(os_named_create(&made, name, 100), CUDALINK_OK);
+  assert_int_equal(poll(&watch, 1, 0), 0);
+  os_named_unlink(&made, name);
+  os_segment_destroy(&made.segment);
+  assert_true(os_named_rewatch(watch.fd));
+  assert_int_equal(os_named_create(&made, name, 100), CUDALINK_OK);
+  assert_int_equal(poll(&watch, 1, 10000), 1);
   os_segment_destroy(&made.segment);
   os_handle_close(&watch.fd);
 }

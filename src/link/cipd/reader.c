@@ -23,8 +23,10 @@
 
 struct link_table link_readers = LINK_TABLE(struct link_reader);
 
-/* Names that appear in /dev/shm are noticed by one watch for all importers, of the service thread. */
+/* Names that appear in /dev/shm are noticed by one watch for all importers, of the service thread. Its handle
+ * is kept while nobody looks. */
 static struct service_source watch;
+static uint32_t watchers; /* importers; service thread */
 static _Atomic bool watching;
 static _Atomic uint32_t appearances;
 
@@ -362,12 +364,27 @@ static void name_appeared(struct service_source *source, const struct os_event *
     if (has_appeared(importer)) link_importer_notify(importer);
 }
 
-void link_reader_watch(void) {
-  os_handle handle;
-  if (watching || os_named_watch(&handle) < 0) return;
+static bool start_watching(void) {
+  os_handle handle = watch.handle;
+  if (watch.ready ? !os_named_rewatch(handle) : os_named_watch(&handle) < 0) return false;
   watch.ready = name_appeared;
-  watching = service_watch(&watch, handle, false) == CUDALINK_OK;
-  if (!watching) os_handle_close(&watch.handle);
+  return service_watch(&watch, handle, false) == CUDALINK_OK;
+}
+
+void link_reader_watch(struct link_importer *importer) {
+  if (!importer->segment[0] || importer->watches_names) return;
+  importer->watches_names = true;
+  if (!watchers++) watching = start_watching();
+}
+
+/* Any program's names would wake this one. */
+void link_reader_unwatch(struct link_importer *importer) {
+  if (!importer->watches_names) return;
+  importer->watches_names = false;
+  if (--watchers || !watching) return;
+  watching = false;
+  service_unwatch(&watch);
+  os_named_unwatch(watch.handle);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------------------- */

@@ -59,7 +59,10 @@ void link_reader_sleep(struct acquire *acquire, uint32_t seen);
 bool link_reader_full(const struct link_importer *importer); /* as many are held as may be */
 bool link_reader_there(struct link_importer *importer);      /* for arm */
 void link_reader_leave(struct link_importer *importer);
-void link_reader_watch(void); /* service thread: from now on names that appear are noticed */
+/* Service thread: from now on names that appear are noticed, because this importer may read one; or not any
+ * more. A second time does nothing. */
+void link_reader_watch(struct link_importer *importer);
+void link_reader_unwatch(struct link_importer *importer);
 void link_reader_armed(
     struct service_work *work); /* service thread: looks until something is there */
 

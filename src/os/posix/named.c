@@ -104,10 +104,21 @@ void os_named_unlink(const struct os_named *named, const char *name) {
   if (os_named_is_current(named, name)) shm_unlink(name);
 }
 
+/* The number of the watch; one that is added again says it, too. */
+static int add_watch(os_handle handle) {
+  return inotify_add_watch(handle, "/dev/shm", IN_CREATE | IN_MOVED_TO);
+}
+
+void os_named_unwatch(os_handle handle) {
+  inotify_rm_watch(handle, add_watch(handle));
+  os_watch_drain(handle);
+}
+
+bool os_named_rewatch(os_handle handle) { return add_watch(handle) >= 0; }
+
 int os_named_watch(os_handle *handle) {
   *handle = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-  if (*handle >= 0 && inotify_add_watch(*handle, "/dev/shm", IN_CREATE | IN_MOVED_TO) >= 0)
-    return CUDALINK_OK;
+  if (*handle >= 0 && add_watch(*handle) >= 0) return CUDALINK_OK;
   int reason = errno;
   os_handle_close(handle);
   return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "can't watch /dev/shm");
