@@ -456,4 +456,8 @@ void link_reader_armed(struct service_work *work) {
   struct link_importer *importer =
       (struct link_importer *)(void *)((char *)work - offsetof(struct link_importer, reader_work));
   look_armed(&importer->reader_timer);
+  pthread_mutex_lock(&importer->object.mutex);
+  bool closing = importer->closing;
+  pthread_mutex_unlock(&importer->object.mutex);
+  if (closing) service_post(&importer->work); /* the record was kept for this */
 }
