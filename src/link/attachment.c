@@ -46,6 +46,15 @@ int link_attachment_register(struct link_attachment *attachment, struct gpu_devi
   return status;
 }
 
+/* Nothing is left to be read: then its memory need not wait for an acquire, which may never come. What a group
+ * was offered is looked at there. */
+static bool is_read_out(const struct link_attachment *attachment) {
+  if (attachment->importer->spec.policy == CUDALINK_POLICY_SHARED) return false;
+  /* acquire: pairs with the producer's last publish; CLOSED came behind it. */
+  uint64_t head = atomic_load_explicit(&attachment->control->head, memory_order_acquire);
+  return !attachment->settling && wire_frame_sequence(head) <= attachment->last;
+}
+
 void link_attachment_over(struct link_attachment *attachment, int reason) {
   struct link_importer *importer = attachment->importer;
   /* Who closes an end in order goes on with what is queued. */
@@ -65,6 +74,7 @@ void link_attachment_over(struct link_attachment *attachment, int reason) {
     if (readable && !importer->closing) {
       if (importer->draining) link_attachment_drained(importer);
       importer->draining = attachment;
+      if (is_read_out(attachment)) link_attachment_drained(importer);
     }
   }
   link_importer_changed(importer);

@@ -241,6 +241,21 @@ static void hold_beyond_close(uint32_t isolated) {
 TEST(ipc_held_beyond_close, 60) { hold_beyond_close(0); }
 TEST(ipc_held_beyond_close_isolated, 60) { hold_beyond_close(1); }
 
+/* A consumer that has given all back, and asks for nothing any more: the memory goes by itself, and the end
+ * is told when it asks again. */
+static void idle_at_close(uint32_t isolated) {
+  struct channel channel;
+  struct process *holder = open_and_hold(&channel, isolated);
+  ask(holder, "release 0");
+  uint64_t before = freed();
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
+  if (gpu_is_fake()) WAIT_UNTIL(freed() >= before + 1 + isolated);
+  ask(holder, "end");
+  process_finish(holder);
+}
+TEST(ipc_idle_at_close, 60) { idle_at_close(0); }
+TEST(ipc_idle_at_close_isolated, 60) { idle_at_close(1); }
+
 /* The name is free meanwhile, and the memory goes when the holder dies. */
 TEST(ipc_held_beyond_close_until_death, 60) {
   struct channel channel, next;

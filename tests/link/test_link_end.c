@@ -108,6 +108,19 @@ static void frames_are_drained_before_the_end(void **state) {
   }
 }
 
+/* The newest frame is older than the consumer, who takes it all the same, also behind the end. */
+static void a_frame_from_before_the_join_is_drained_too(void **state) {
+  (void)state;
+  test_open(&exporter);
+  test_send(exporter);
+  test_join(&importer);
+  assert_ok(cudalink_exporter_close(exporter));
+  UNTIL(test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+  assert_ok(acquire(0));
+  assert_status(CUDALINK_ERROR_ENDED, acquire(0));
+  assert_ok(cudalink_importer_close(importer));
+}
+
 /* The same for a consumer that had not even mapped the memory when the producer went. */
 static void unmapped_frames_are_drained_too(void **state) {
   (void)state;
@@ -415,6 +428,7 @@ static const struct CMUnitTest tests[] = {
     test_case(the_next_producer_is_found),
     test_case(once_is_once),
     test_case(frames_are_drained_before_the_end),
+    test_case(a_frame_from_before_the_join_is_drained_too),
     test_case(unmapped_frames_are_drained_too),
     test_case(new_memory_is_told_before_the_end),
     test_case(unread_frames_are_missed_at_the_end),
