@@ -123,10 +123,9 @@ class Array(low.Array):  # type: ignore[misc,name-defined]
         stream: on a GPU the copy is queued there, and is complete in its order; None = the legacy default
         stream, -1 = the call waits. Errors: StreamError, NoMemoryError, GpuError.
         """
+        after = _streams.LEGACY if stream is None else _streams.resolve(stream)
         if not self._is_on_gpu():
             after = _streams.COMPLETE
-        else:
-            after = _streams.LEGACY if stream is None else _streams.resolve(stream)
         made: _Self = self._copy(*after)
         return made
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from . import _dtypes, _frameworks
@@ -78,12 +79,12 @@ class Content:
         import numpy
 
         here = self._on_host()
-        index = here._index(plane)
-        found = here.planes[index]
+        place = here._index(plane)
+        found = here.planes[place]
         dtype = _dtypes.to_numpy(found.dtype)
         if 0 in found.shape:
             return numpy.empty(found.shape, dtype)
-        memory, offset = here._memory(index)
+        memory, offset = here._memory(place)
         return numpy.ndarray(found.shape, dtype, memory, offset, found.strides)
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
@@ -95,14 +96,14 @@ class Content:
         plane must be dense and of a type that `struct` knows. Errors: BufferError, KeyError, IndexError.
         """
         here = self._on_host()
-        index = here._index(plane)
-        found = here.planes[index]
+        place = here._index(plane)
+        found = here.planes[place]
         letter = _dtypes.struct_letter(found.dtype)
         if letter is None or not found.is_dense:
             raise BufferError(
                 f"a memoryview can't show {found.dtype.name} {found.shape} with strides {found.strides}"
             )
-        memory, offset = here._memory(index)
+        memory, offset = here._memory(place)
         part: Any = memoryview(memory)[offset : offset + found.nbytes]
         if 0 not in found.shape:
             part = part.cast(letter, found.shape) if found.shape else part.cast(letter)
@@ -124,13 +125,17 @@ class Content:
     def _index(self, plane: int | str) -> int:
         planes = self.layout.planes
         if isinstance(plane, str):
-            for index, candidate in enumerate(planes):
+            for place, candidate in enumerate(planes):
                 if candidate.name == plane:
-                    return index
+                    return place
             raise KeyError(f"no plane {plane!r}; there are {[p.name for p in planes]}")
-        if not 0 <= plane < len(planes):
+        try:
+            number = index(plane)
+        except TypeError:
+            raise TypeError(f"a plane is named by its number or its name, not by {plane!r}") from None
+        if not 0 <= number < len(planes):
             raise IndexError(f"no plane {plane}; there are {len(planes)}")
-        return plane
+        return number
 
     def _only_tensor(self) -> Any:
         if len(self.planes) > 1:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from ctypes import sizeof
 from fractions import Fraction
 from operator import index
@@ -177,6 +178,10 @@ def make(
     if planes is not None:
         if shape is not None or dtype is not None or format is not None:
             raise TypeError("planes stands for itself: leave shape, dtype and format out")
+        if not isinstance(planes, Mapping):
+            raise TypeError(f"planes={planes!r}: it is {{name: (shape, dtype)}}")
+        if not planes:
+            raise ValueError("planes is empty; a frame has 1 to 16")
         for name, (extents, kind) in planes.items():
             _add_tensor(description, name, extents, kind)
     elif format is not None:
@@ -224,10 +229,13 @@ def stamped(
     if pts is None and duration is None and time_base is None and user is None:
         return description
     copy = _abi.Description.from_buffer_copy(description)
-    copy.timing.pts = pts or 0
-    copy.timing.duration = duration or 0
+    copy.timing.pts = 0 if pts is None else index(pts)
+    copy.timing.duration = 0 if duration is None else index(duration)
     if time_base is not None:
-        base = Fraction(time_base)
+        try:
+            base = Fraction(time_base)
+        except OverflowError:
+            raise ValueError(f"time_base={time_base}: it is a number of seconds") from None
         copy.timing.time_base_numerator, copy.timing.time_base_denominator = base.numerator, base.denominator
     copy.user_size = len(user) if user else 0
     return copy

@@ -194,9 +194,12 @@ class ChannelExporter(End):
         ClosedError, NoSpaceError, ValueError.
         """
         description = self._description
-        if shape is not None or format is not None or planes is not None:
+        if not (shape is None and dtype is None and format is None and planes is None):
             description = _description.make(shape, dtype, format, planes)
-        user = bytes(user_size) if user_size else None
+        size = index(user_size)
+        if not 0 <= size <= _abi.MAX_USER_SIZE:
+            raise ValueError(f"user_size={size}; it is 0 to {_abi.MAX_USER_SIZE}")
+        user = bytes(size) if size else None
         description = _description.stamped(description, pts, duration, time_base, user)
         limit = _wait.nanoseconds(timeout)
         return LentSlot(self._id, description, stream, lambda slot: self._begin(description, limit, slot))
@@ -277,6 +280,8 @@ def open_exporter(
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r}; it is one of {', '.join(KINDS)}")
     description = _description.make(shape, dtype, format, planes)
+    if isinstance(allowed_users, (str, bytes)):
+        raise TypeError(f"allowed_users={allowed_users!r}; it is a list of uids")
     users = list(allowed_users)
     if len(users) > 16:
         raise ValueError(f"{len(users)} allowed users; there may be 16")

@@ -8,6 +8,7 @@ import threading
 import time
 from multiprocessing import util
 from multiprocessing.reduction import DupFd
+from operator import index
 from queue import Empty, Full
 from typing import Any, Callable
 
@@ -16,6 +17,7 @@ from ._queue_channels import Cell, Cells, Readers
 from ._queue_item import Parts, apart, together
 from ._queue_table import INLINE, SLICE, Bell, Record, Table, make_bell, make_memory
 
+_MOST_ITEMS = 2**20
 _LONGEST = threading.TIMEOUT_MAX / 2  # seconds, as good as for ever
 _TAKE_LIMIT = 2.0  # seconds to connect to a putter; a stopped one does not answer
 _GONE = (PeerLostError, EndedError, ChannelNotFoundError)
@@ -154,7 +156,7 @@ class Queue:
     are copied into shared memory by put and into memory of the getter's own by get: what get returns is
     writable and stays. The rest of the item is pickled.
 
-    maxsize: items that may wait; 0 = 1024. Each needs memory of its own, three times its size.
+    maxsize: items that may wait, 2**20 at most; 0 = 1024. Each needs memory of its own, three times its size.
 
     A queue can be passed to other processes in whatever way multiprocessing pickles; to forked ones only
     if this process has used no channel yet (then they get ForkedError).
@@ -166,8 +168,11 @@ class Queue:
     """
 
     def __init__(self, maxsize: int = 0) -> None:
+        size = index(maxsize)
+        if size > _MOST_ITEMS:
+            raise ValueError(f"maxsize={size}: a queue has room for {_MOST_ITEMS} items at most")
         _sweep_lingering()
-        self._own(_Descriptors(*_make(maxsize)))
+        self._own(_Descriptors(*_make(size)))
 
     def _own(self, descriptors: _Descriptors) -> None:
         self._descriptors = descriptors
@@ -199,17 +204,17 @@ class Queue:
         state = self._here()
         parts = apart(obj)
         deadline = _deadline(block, timeout)
-        index = self._reserve(state, deadline)
+        place = self._reserve(state, deadline)
         cells: list[Cell] = []
         try:
             host, gpu, rest = self._publish(state, parts, cells)
         except BaseException:
-            state.table.cancel(index)
+            state.table.cancel(place)
             for cell in cells:
                 state.cells.give_back(cell)
             raise
-        serial = state.table.commit(index, host, gpu, rest)
-        state.remember(index, serial, cells)
+        serial = state.table.commit(place, host, gpu, rest)
+        state.remember(place, serial, cells)
 
     @staticmethod
     def _reserve(state: _State, deadline: float | None) -> int:
@@ -219,11 +224,11 @@ class Queue:
                 raise ValueError("this queue was closed for putting by this process")
             state.sweep()
             try:
-                index = state.table.reserve(deadline)
+                place = state.table.reserve(deadline)
             except TimeoutError:
                 raise Full from None
-            if index >= 0:
-                return index
+            if place >= 0:
+                return place
             left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
             if left <= 0:
                 raise Full

@@ -365,3 +365,64 @@ def test_numpys_short_names_of_types(short, name):
 def test_wrong_short_names_of_types(wrong):
     with pytest.raises(ValueError, match=r"big-endian|is not a type"):
         cuda_link.open_exporter("short", shape=(4,), dtype=wrong, kind="host")
+
+
+# ---- any argument of any other kind
+
+ODD = [-1, 2**70, float("nan"), float("inf"), 1.5, "x", b"x", [], {}, object(), 1j, np.zeros(3)]
+
+SENSIBLE = {
+    "pts": ["-1"],
+    "duration": ["-1"],
+    "time_base": ["1.5"],
+    "maxsize": ["-1"],
+    "allowed_users": ["[]", "{}"],
+    "array stream": ["-1"],
+}
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: repr(odd)[:12])
+def test_arguments_of_another_kind(exporter, importer, odd):
+    exporter.send(b"abcd")
+    sent = exporter.statistics().published
+    calls = {
+        "planes": lambda: cuda_link.open_exporter("other", planes=odd, kind="host"),
+        "frame planes": lambda: exporter.frame(planes=odd),
+        "frame dtype": lambda: exporter.frame(dtype=odd),
+        "pts": lambda: exporter.send(b"abcd", pts=odd),
+        "duration": lambda: exporter.send(b"abcd", duration=odd),
+        "time_base": lambda: exporter.send(b"abcd", time_base=odd),
+        "user_size": lambda: exporter.frame(user_size=odd),
+        "maxsize": lambda: cuda_link.Queue(odd),
+        "allowed_users": lambda: cuda_link.open_exporter("other", shape=4, allowed_users=odd),
+    }
+    with importer.acquire(10) as frame:
+        copy = frame.copy()
+        for what in ("plane", "numpy", "buffer", "tensor"):
+            calls[f"frame {what}"] = lambda what=what: getattr(frame, what)(odd)
+            calls[f"copy {what}"] = lambda what=what: getattr(copy, what)(odd)
+        calls["array stream"] = lambda: copy.tensor().copy(stream=odd)
+        for what, call in calls.items():
+            if repr(odd) not in SENSIBLE.get(what, ()):
+                with pytest.raises((TypeError, ValueError, LookupError)):
+                    print(f"{what}={odd!r}: {call()!r}")
+    assert exporter.statistics().published == sent
+
+
+def test_a_plane_has_one_number(exporter, importer):
+    exporter.send(b"abcd")
+    with importer.acquire(10) as frame:
+        assert bytes(frame.numpy(np.int64(0))) == b"abcd"
+        for odd in (0.0, Fraction(0), None):
+            with pytest.raises(TypeError, match="by its number or its name"):
+                frame.numpy(odd)
+
+
+def test_a_dtype_without_a_shape_says_nothing(exporter):
+    with pytest.raises(TypeError, match="say what a frame looks like"):
+        exporter.frame(dtype="float32")
+
+
+def test_user_data_is_only_so_large(exporter):
+    with pytest.raises(ValueError, match="user_size"):
+        exporter.frame(user_size=2**40)
