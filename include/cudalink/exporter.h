@@ -234,10 +234,10 @@ CUDALINK_API int cudalink_exporter_get_statistics(cudalink_exporter exporter,
 /* Ends the channel: consumers are told (ENDED), frames that they hold stay whole until they let go.
  * What was published is completed by the streams that were named, and consumers' streams wait for it: a
  * process that ends before is a dead producer to them. Frames that a consumer has not taken yet are
- * still handed out if they are complete when it asks; else they count as missed. Memory of kind ipc is this process's: it is kept
- * beyond this call until each consumer has closed it or died, and goes when this process ends; whether a
- * consumer that still holds a frame then can read it is up to the driver. Memory of the other kinds
- * outlives its producer. The name is free at once.
+ * still handed out if they are complete when it asks; else they count as missed. Memory of kind ipc is
+ * this process's: it is kept beyond this call until each consumer has closed it or its process has ended,
+ * and goes when this process ends; whether a consumer that still holds a frame then can read it is up to
+ * the driver. Memory of the other kinds outlives its producer. The name is free at once.
  * A begun frame is abandoned: its slot's memory goes with this call, so no other thread may be
  * filling it then. Calls that are under way end with CLOSED. Never waits for a peer. The handle is
  * dead afterwards; closing twice answers CLOSED. */

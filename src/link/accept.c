@@ -267,11 +267,14 @@ static void on_released(struct link_connection *connection) {
   pthread_mutex_unlock(&exporter->object.mutex);
 }
 
-static void on_bye(struct link_connection *connection) {
+static void on_bye(struct link_connection *connection, uint64_t what) {
   struct link_exporter *exporter = connection->exporter;
+  struct link_member *member = &exporter->members[connection->member];
   connection->said_bye = true;
   pthread_mutex_lock(&exporter->object.mutex);
   link_member_leave(exporter, connection->member);
+  if (what == WIRE_BYE_UNMAPPED)
+    memset(member->open_generations, 0, sizeof member->open_generations);
   link_changed(exporter);
   pthread_mutex_unlock(&exporter->object.mutex);
 }
@@ -301,7 +304,7 @@ static void dispatch(struct link_connection *connection, int type) {
     on_generation_closed(connection, ((const struct wire_generation_closed *)buffer)->generation);
     break;
   case WIRE_RELEASED: on_released(connection); break;
-  case WIRE_BYE: on_bye(connection); break;
+  case WIRE_BYE: on_bye(connection, ((const struct wire_plain *)buffer)->value); break;
   default: break;
   }
 }

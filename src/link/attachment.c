@@ -104,11 +104,16 @@ static bool releases_landed(const struct link_attachment *attachment) {
   return true;
 }
 
-static void send_plain(struct link_attachment *attachment, enum wire_message_type type) {
-  if (attachment->source.handle == OS_NO_HANDLE) return;
-  struct wire_plain message = {0};
+static int send_value(struct link_attachment *attachment, enum wire_message_type type,
+                      uint64_t value) {
+  if (attachment->source.handle == OS_NO_HANDLE) return CUDALINK_OK;
+  struct wire_plain message = {.value = value};
   wire_message_start(&message, type, sizeof message);
-  os_send(attachment->source.handle, &message, sizeof message, NULL, 0);
+  return os_send(attachment->source.handle, &message, sizeof message, NULL, 0);
+}
+
+static void send_plain(struct link_attachment *attachment, enum wire_message_type type) {
+  send_value(attachment, type, 0);
 }
 
 static void close_socket(struct link_attachment *attachment) {
@@ -175,7 +180,7 @@ static void handles_closed(void *argument) {
   pthread_mutex_unlock(&attachment->importer->object.mutex);
 }
 
-/* The end of the socket tells the producer that legacy handles are closed: so the reaper closes them
+/* The producer frees its memory once it hears that legacy handles are closed: so the reaper closes them
  * first. False: not yet. */
 static bool closed_handles(struct link_attachment *attachment) {
   if (!attachment->unmapping) {
@@ -186,13 +191,27 @@ static bool closed_handles(struct link_attachment *attachment) {
   return attachment->unmapped;
 }
 
+/* The end of the socket alone does not say so: that of a process that ends comes before the end of its
+ * handles. False: the producer's queue is full. */
+static bool told_unmapped(struct link_attachment *attachment) {
+  return send_value(attachment, WIRE_BYE, WIRE_BYE_UNMAPPED) != CUDALINK_ERROR_BUSY;
+}
+
+/* Kind ipc: nothing of the producer's is open here, and it knows. False: not yet. */
+static bool gave_back(struct link_attachment *attachment) {
+  if (!closed_handles(attachment)) return false;
+  if (told_unmapped(attachment)) return true;
+  service_timer_set(&attachment->wake_timer, look_again, os_deadline(RELEASE_STEP));
+  return false;
+}
+
 /* The connection is over: wake who sleeps, and clear up once nobody needs it. True: it is done. */
 static bool wind_up(struct link_attachment *attachment) {
   struct link_importer *importer = attachment->importer;
   bool gone = attachment->over == CUDALINK_ERROR_LOST || attachment->over == CUDALINK_ERROR_ENDED;
   bool waits = link_wait_left(attachment);
-  /* The socket stays open while legacy handles are: the producer frees their memory when it closes. And
-   * while a stream waits: its end tells that the producer died. */
+  /* The socket stays open while legacy handles are: that they are closed is still to be told. And while
+   * a stream waits: its end tells that the producer died. */
   if (gone && !waits && attachment->kind != CUDALINK_KIND_IPC)
     close_socket(attachment);
   else if (!gone && !attachment->said_bye)
@@ -210,7 +229,7 @@ static bool wind_up(struct link_attachment *attachment) {
     service_timer_set(&attachment->wake_timer, look_again, os_deadline(RELEASE_STEP));
     return false;
   }
-  if (attachment->kind == CUDALINK_KIND_IPC && !closed_handles(attachment)) return false;
+  if (attachment->kind == CUDALINK_KIND_IPC && !gave_back(attachment)) return false;
   finish(attachment);
   return true;
 }

@@ -241,13 +241,13 @@ static bool all_landed(const struct link_exporter *exporter) {
 /* Looks until all queued work has landed, then ends the connections and lets go of the rest: members'
  * streams may wait for that work, and to them the end of the socket says that nothing more comes, now
  * or because this process died. Those of kind ipc end by themselves: legacy handles stay good until who
- * opened them has closed them, or died, however long that takes. Service thread. */
+ * opened them has closed them, or its process has ended, however long that takes. Service thread. */
 static void close_fire(struct service_timer *timer) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)timer - offsetof(struct link_exporter, close_timer));
   bool legacy = exporter->device && exporter->device->kind == CUDALINK_KIND_IPC;
   if (!legacy && all_landed(exporter)) link_accept_end(exporter);
-  if (!link_accept_over(exporter)) { /* ipc: link_close_look */
+  if (!link_accept_over(exporter) || exporter->exiting_mask) { /* ipc: link_close_look */
     service_timer_set(timer, close_fire, legacy ? OS_FOREVER : os_deadline(CLOSE_LOOK));
     return;
   }

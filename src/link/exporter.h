@@ -9,6 +9,7 @@
  *   convert.c     converting into a begun slot, and from a frame that an importer holds
  *   generation.c  blocks of slot memory: make, switch, retire, free
  *   member.c      consumers: join, leave, die, evict
+ *   exiting.c     kind ipc: memory that waits for the end of a consumer's process
  *   group.c       shared groups: offers
  *   accept.c      connections, handshakes, messages; on the service thread, as are
  *   tell.c        what members are told, and status.c, what observers are told
@@ -98,7 +99,8 @@ enum link_member_state {
   LINK_MEMBER_JOINED,
   LINK_MEMBER_LEAVING, /* said BYE: no new leases, scanned until it closes */
   LINK_MEMBER_DYING,   /* its socket closed; work that it queued may go on for a while */
-  LINK_MEMBER_EVICTED  /* not scanned; what it held is retired memory */
+  LINK_MEMBER_EVICTED, /* not scanned; what it held is retired memory */
+  LINK_MEMBER_EXITING  /* kind ipc: gone, but until its process has ended it may have memory open */
 };
 
 struct link_member {
@@ -125,10 +127,11 @@ struct link_member {
   uint64_t offer_number, offer_at;
   bool offer_open;
   struct link_group_frame offered;
-  /* Dying. */
+  /* Dying, exiting. */
   os_handle peer; /* pidfd in the service thread's table */
   struct service_timer timer;
-  struct link_exporter *exporter; /* for the timer */
+  struct service_source exit;     /* watches `peer` */
+  struct link_exporter *exporter; /* for these two */
 };
 
 enum link_connection_state {
@@ -217,6 +220,7 @@ struct link_exporter {
   struct link_member members[LINK_MAX_MEMBERS];
   uint64_t present_mask; /* records in use; the others are not touched: they cost no memory */
   uint64_t member_mask;  /* scanned: JOINED, LEAVING, DYING */
+  uint64_t exiting_mask; /* EXITING; not in present_mask. Changed by the service thread alone */
   /* Which of these want something that costs: a publish without such members does not look for them. */
   uint64_t every_mask, ready_only_mask, gpu_wait_mask, isolated_mask;
   uint64_t mirrored_mask; /* whose mirrored_from is set */
@@ -265,7 +269,7 @@ extern struct link_table link_exporters;
 /* The exporter of that handle, locked. CLOSED, FORKED. */
 int link_exporter_lock(cudalink_exporter handle, const char *call, struct link_exporter **locked);
 void link_changed(struct link_exporter *exporter); /* bump `changed` and wake its sleepers */
-/* A connection has ended: was it what a close still waits for? Service thread. */
+/* A connection or a consumer's process has ended: was it what a close still waits for? Service thread. */
 void link_close_look(struct link_exporter *exporter);
 
 /* begin.c */
@@ -332,6 +336,13 @@ void link_unpin_released(struct link_exporter *exporter);
  * will be due (OS_FOREVER: none). */
 bool link_evict_due(struct link_exporter *exporter, uint64_t now, enum link_blocked why,
                     uint64_t *next);
+
+/* Clears the record of one that has gone and reads no more. */
+void link_member_forget(struct link_exporter *exporter, uint32_t member);
+
+/* exiting.c: under the mutex, on the service thread */
+/* Keeps the record of one that has gone until its process has ended. False: nothing has to wait. */
+bool link_exiting_start(struct link_exporter *exporter, uint32_t member);
 
 /* group.c: under the mutex */
 int32_t link_group_find(struct link_exporter *exporter, const char *name); /* makes it; -1 = full */

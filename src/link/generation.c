@@ -227,7 +227,7 @@ void link_generation_doom(struct link_exporter *exporter, struct link_generation
 static bool must_wait_for_closed(const struct link_exporter *exporter,
                                  const struct link_generation *generation) {
   if (exporter->device->kind != CUDALINK_KIND_IPC) return false;
-  LINK_EACH_OF(exporter->present_mask, m)
+  LINK_EACH_OF(exporter->present_mask | exporter->exiting_mask, m)
     if (is_open(&exporter->members[m], generation->number)) return true;
   return false;
 }

@@ -139,8 +139,8 @@ void link_importer_clear(struct link_importer *importer) {
   link_table_give(&link_importers, importer);
 }
 
-/* A program may end right behind close. The kernel would then close the socket before the driver
- * lets go of legacy handles, and the producer would free memory that is still open. */
+/* A program may end right behind close. A producer that can't see its process would then not know when
+ * legacy handles are closed. */
 static void wait_for_handles(struct link_importer *importer, uint32_t id) {
   uint64_t deadline = os_deadline(HANDLES_LIMIT);
   _Atomic uint32_t nobody = 0;

@@ -14,7 +14,7 @@
 #define DYING_LOOK 5000000
 
 static struct link_member *free_member(struct link_exporter *exporter) {
-  uint64_t unused = ~exporter->present_mask;
+  uint64_t unused = ~(exporter->present_mask | exporter->exiting_mask);
   return unused ? &exporter->members[__builtin_ctzll(unused)] : NULL;
 }
 
@@ -115,14 +115,22 @@ static void remove_member(struct link_exporter *exporter, uint32_t m) {
   TRACE(LEAVE, m, 0, 0, 0);
   unpin(exporter, m);
   link_mailbox_leave(exporter, &member->segment);
-  link_isolated_drop(exporter, member);
   service_timer_stop(&member->timer);
-  os_handle_close(&member->peer);
-  member->state = LINK_MEMBER_NONE;
   exporter->present_mask &= ~(UINT64_C(1) << m);
   member->mailbox = NULL;
-  link_generation_collect(exporter);
+  if (link_exiting_start(exporter, m))
+    link_generation_collect(exporter); /* what it held, but did not have open any more */
+  else
+    link_member_forget(exporter, m);
   link_changed(exporter);
+}
+
+void link_member_forget(struct link_exporter *exporter, uint32_t m) {
+  struct link_member *member = &exporter->members[m];
+  link_isolated_drop(exporter, member);
+  os_handle_close(&member->peer);
+  member->state = LINK_MEMBER_NONE;
+  link_generation_collect(exporter);
 }
 
 static bool holds_anything(const struct link_member *member) {

@@ -27,7 +27,8 @@ enum wire_message_type {
   WIRE_GENERATION_CLOSED = 6,
   WIRE_RELEASED = 7, /* look at the mailboxes: a lease ended, an offer was taken */
   WIRE_BELL = 8,     /* your armed descriptor is due */
-  WIRE_BYE = 9,      /* no new leases from me; still scan me until my entries are free */
+  WIRE_BYE = 9,      /* no new leases from me; still scan me until my entries are free.
+                        WIRE_BYE_UNMAPPED: and I have nothing of yours mapped any more (kind ipc) */
   WIRE_CLOSED = 10,  /* the channel ended */
   WIRE_STATUS = 11,
   WIRE_STATUS_REPLY = 12,
@@ -115,9 +116,11 @@ struct wire_generation_closed {
   uint64_t generation;
 };
 
+#define WIRE_BYE_UNMAPPED 1u /* else 0 */
+
 struct wire_plain { /* MAPPED, JOINED, RELEASED, BELL, BYE, CLOSED, STATUS */
   struct wire_message_head head;
-  uint64_t value; /* BELL: the arming number; JOINED: which consumer; else 0 */
+  uint64_t value; /* BELL: the arming number; JOINED: which consumer; BYE: 1 = unmapped; else 0 */
 };
 _Static_assert(sizeof(struct wire_plain) == 24, "layout");
 

@@ -5,9 +5,11 @@
  * one has open.
  */
 #include <pthread.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "gpu.h"
+#include "link/importer.h"
 #include "link/reaper.h"
 #include "link/service.h"
 
@@ -20,6 +22,7 @@ struct holder {
   cudalink_frame frames[2];
   CUstream stream;
   CUdeviceptr counts;
+  bool closed;
 };
 
 static uint64_t opened(void) { return FAKE_NUMBER(fakecuda_calls, "cuIpcOpenMemHandle"); }
@@ -43,7 +46,21 @@ static void map_what_is_new(struct holder *holder, cudalink_frame *frame) {
   } while (opened() == before);
 }
 
-/* "take 0", "check 0", "release 0", "map", "end": each is answered when it is done. */
+/* On the service thread: the kernel ends the connection as it does when the process ends. */
+static int cut(void *argument) {
+  struct link_importer *importer = argument;
+  return shutdown(importer->attachment->source.handle, SHUT_RDWR);
+}
+
+static void end_connection(const struct holder *holder) {
+  int status;
+  struct link_importer *importer = link_importer_lock(holder->importer, "end_connection", &status);
+  CHECK(importer && importer->attachment);
+  link_object_unlock(importer);
+  CHECK_EQUAL(service_call(cut, importer), 0);
+}
+
+/* "take 0", "check 0", "release 0", "map", "end", "cut", "close": each is answered when it is done. */
 HELPER(holder) {
   struct holder holder = {0};
   cudalink_frame none;
@@ -55,6 +72,7 @@ HELPER(holder) {
       &holder.importer,
       &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
                                 .isolated = (uint32_t)option_number("isolated", 0),
+                                .once = (uint32_t)option_number("once", 0),
                                 .open_timeout = 20 * SECOND}));
   say("open");
   while (hear(line)) {
@@ -67,12 +85,16 @@ HELPER(holder) {
       CHECK_OK(cudalink_frame_release(frame, NONE));
     else if (!strcmp(line, "map"))
       map_what_is_new(&holder, frame);
+    else if (!strcmp(line, "cut"))
+      end_connection(&holder);
+    else if ((holder.closed = !strcmp(line, "close")))
+      CHECK_OK(cudalink_importer_close(holder.importer));
     else
       CHECK_STATUS(cudalink_importer_acquire(holder.importer, NONE, 20 * SECOND, &none),
                    CUDALINK_ERROR_ENDED);
     say("%s", line);
   }
-  CHECK_OK(cudalink_importer_close(holder.importer));
+  if (!holder.closed) CHECK_OK(cudalink_importer_close(holder.importer));
 }
 
 __attribute__((format(printf, 2, 3))) static void ask(struct process *process, const char *format,
@@ -86,8 +108,8 @@ __attribute__((format(printf, 2, 3))) static void ask(struct process *process, c
   process_expect(process, line);
 }
 
-static struct process *start_holder(uint32_t isolated) {
-  struct process *holder = process_start("holder", "isolated=%u", isolated);
+static struct process *start_holder(uint32_t isolated, uint32_t once) {
+  struct process *holder = process_start("holder", "isolated=%u once=%u", isolated, once);
   process_expect(holder, "open");
   return holder;
 }
@@ -146,7 +168,7 @@ static uint64_t freed(void) { return FAKE_NUMBER(fakecuda_calls, "cuMemFree"); }
 /* A channel, and a consumer that holds its first frame. */
 static struct process *open_and_hold(struct channel *channel, uint32_t isolated) {
   open_channel(channel);
-  struct process *holder = start_holder(isolated);
+  struct process *holder = start_holder(isolated, 1);
   CHECK_OK(cudalink_exporter_wait_consumers(channel->exporter, 1, 20 * SECOND));
   give(channel);
   ask(holder, "take 0");
@@ -202,7 +224,7 @@ TEST(ipc_growth_abandoned_isolated, 60) { abandon_growth(1); }
 TEST(ipc_growth_unread, 60) {
   struct channel channel;
   open_channel(&channel);
-  struct process *holder = start_holder(0);
+  struct process *holder = start_holder(0, 0);
   CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 20 * SECOND));
   give(&channel);
   ask(holder, "take 0");
@@ -260,7 +282,7 @@ TEST(ipc_idle_at_close_isolated, 60) { idle_at_close(1); }
 TEST(ipc_held_beyond_close_until_death, 60) {
   struct channel channel, next;
   open_channel(&channel);
-  struct process *holder = start_holder(0);
+  struct process *holder = start_holder(0, 0);
   CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 20 * SECOND));
   give(&channel);
   ask(holder, "take 0");
@@ -282,7 +304,7 @@ TEST(ipc_held_beyond_close_until_death, 60) {
 TEST(ipc_held_beyond_close_and_vmm, 60) {
   struct channel channel, next;
   open_channel(&channel);
-  struct process *holder = start_holder(0);
+  struct process *holder = start_holder(0, 0);
   CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 20 * SECOND));
   for (int i = 0; i < 2; i++) {
     give(&channel);
@@ -303,6 +325,66 @@ TEST(ipc_held_beyond_close_and_vmm, 60) {
   if (gpu_is_fake()) WAIT_UNTIL(freed() > before);
   process_finish(holder);
   CHECK_OK(cudalink_exporter_close(next.exporter));
+}
+
+/* ---- a consumer that goes ----------------------------------------------------------------------------------- */
+
+static uint64_t deaths(const struct channel *channel) {
+  cudalink_exporter_statistics statistics = {.size = sizeof statistics};
+  CHECK_OK(cudalink_exporter_get_statistics(channel->exporter, &statistics));
+  return statistics.deaths;
+}
+
+/* A process that ends loses its connection before its memory: here it stays in between. */
+static void hold_beyond_connection(uint32_t isolated) {
+  struct channel channel;
+  struct process *holder = open_and_hold(&channel, isolated);
+  ask(holder, "cut");
+  WAIT_UNTIL(deaths(&channel) == 1);
+  grow(&channel, 1);
+  give(&channel); /* the channel goes on */
+  live_on(SECOND / 4);
+  ask(holder, "check 0");
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
+  live_on(SECOND / 4);
+  ask(holder, "check 0");
+  uint64_t before = freed();
+  process_kill(holder);
+  if (gpu_is_fake()) WAIT_UNTIL(freed() >= before + 2 + isolated);
+}
+TEST(ipc_held_beyond_connection, 60) { hold_beyond_connection(0); }
+TEST(ipc_held_beyond_connection_isolated, 60) { hold_beyond_connection(1); }
+
+/* One that closes in order says that it has let go: nobody waits for its process. */
+static void let_go_and_live(uint32_t isolated) {
+  struct channel channel;
+  struct process *holder = open_and_hold(&channel, isolated);
+  ask(holder, "close");
+  grow(&channel, 1);
+  give(&channel);
+  live_on(SECOND / 4);
+  ask(holder, "check 0");
+  uint64_t before = freed();
+  ask(holder, "release 0");
+  if (gpu_is_fake()) WAIT_UNTIL(freed() >= before + 1 + isolated);
+  process_finish(holder);
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
+}
+TEST(ipc_let_go_and_live, 60) { let_go_and_live(0); }
+TEST(ipc_let_go_and_live_isolated, 60) { let_go_and_live(1); }
+
+/* A process that can't be watched: its memory is not kept for ever. */
+TEST(ipc_death_unseen, 60) {
+  struct channel channel;
+  CHECK_EQUAL(setenv("CUDALINK_OS_WITHOUT", "pidfd", 1), 0);
+  struct process *holder = open_and_hold(&channel, 0);
+  uint64_t before = freed();
+  process_kill(holder);
+  WAIT_UNTIL(deaths(&channel) == 1);
+  grow(&channel, 1);
+  give(&channel);
+  if (gpu_is_fake()) WAIT_UNTIL(freed() > before);
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
 }
 
 /* ---- a producer that ends ---------------------------------------------------------------------------------- */
