@@ -109,7 +109,7 @@ static const unsigned traits[ENTRY_COUNT] = {
     [ENTRY_cuGraphGetNodes] = NO_CONTEXT,
     [ENTRY_cuGraphNodeGetType] = NO_CONTEXT,
     [ENTRY_cuGraphInstantiateWithFlags] = ALLOCATES | UNSAFE,
-    [ENTRY_cuGraphExecDestroy] = NO_CONTEXT | ALLOCATES | UNSAFE,
+    [ENTRY_cuGraphExecDestroy] = NO_CONTEXT | WAITS | ALLOCATES | UNSAFE,
 };
 
 struct row {

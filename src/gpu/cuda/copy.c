@@ -8,13 +8,12 @@
  *
  * A graph holds plain addresses: the driver's number of the source's allocation is part of the key,
  * so a source that was freed is never read through one.
+ *
+ * Graphs go with the block that they copy into, and not before: sends that dropped old ones for new were
+ * seen to wait for everything else on the GPU (H200, driver 580). Once all places are taken, copies of other
+ * sources are plain ones.
  */
 #include "gpu/cuda/cuda.h"
-
-static void drop(struct cuda_device *device, struct cuda_copy *copy) {
-  if (copy->exec) device->driver->cuGraphExecDestroy(copy->exec);
-  *copy = (struct cuda_copy){0};
-}
 
 /* ---- one copy, as the driver wants it ---------------------------------------------------------- */
 
@@ -74,15 +73,22 @@ static bool is_same(const struct cuda_copy *kept, const struct gpu_copy *copy,
                               kept->copy.target_stride == copy->target_stride));
 }
 
-/* The copy's record; a new one takes the place of the oldest. */
+/* A place without a graph, in turns. */
+static struct cuda_copy *free_place(struct cuda_device *device) {
+  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+    struct cuda_copy *place = &device->copies[device->next_copy++ % CUDA_COPIES];
+    if (!place->exec) return place;
+  }
+  return NULL;
+}
+
+/* The copy's record, new if need be; NULL when there is no room. */
 static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy *copy,
                               unsigned long long buffer) {
   for (uint32_t i = 0; i < CUDA_COPIES; i++)
     if (is_same(&device->copies[i], copy, buffer)) return &device->copies[i];
-  struct cuda_copy *place = &device->copies[device->next_copy++ % CUDA_COPIES];
-  drop(device, place);
-  place->copy = *copy;
-  place->buffer = buffer;
+  struct cuda_copy *place = free_place(device);
+  if (place) *place = (struct cuda_copy){.copy = *copy, .buffer = buffer};
   return place;
 }
 
@@ -90,6 +96,7 @@ static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy 
 static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *copy,
                              unsigned long long buffer) {
   struct cuda_copy *kept = find(device, copy, buffer);
+  if (!kept) return NULL;
   /* The second time: a buffer that is new for each frame is not worth a graph. */
   if (kept->seen && !kept->exec && !kept->plain) make(device, kept);
   kept->seen = true;
@@ -158,9 +165,18 @@ int cuda_stream_send(struct gpu_device *gpu, cudalink_stream stream, const struc
   return copy_on(device, stream, copy, &found);
 }
 
+/* Without the mutex while graphs are dropped: sends of other frames don't wait along. */
 void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t bytes) {
+  CUgraphExec dropped[CUDA_COPIES];
+  uint32_t count = 0;
   pthread_mutex_lock(&device->mutex);
-  for (uint32_t i = 0; i < CUDA_COPIES; i++)
-    if ((uintptr_t)device->copies[i].copy.target - target < bytes) drop(device, &device->copies[i]);
+  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+    struct cuda_copy *copy = &device->copies[i];
+    if ((uintptr_t)copy->copy.target - target >= bytes) continue;
+    if (copy->exec) dropped[count++] = copy->exec;
+    *copy = (struct cuda_copy){0};
+  }
   pthread_mutex_unlock(&device->mutex);
+  for (uint32_t i = 0; i < count; i++)
+    device->driver->cuGraphExecDestroy(dropped[i]);
 }
