@@ -15,6 +15,7 @@
 #include "cudalink/frame.h"
 #include "cudalink/hold.h"
 #include "cudalink/importer.h"
+#include "cudalink/pool.h"
 #include "cudalink/probe.h"
 #include "cudalink/stream.h"
 #include "cudalink/telemetry.h"

@@ -227,6 +227,9 @@ typedef struct cudalink_exporter_statistics {
   uint64_t cipd_held_back; /* frames held back while a TouchDesigner sender was starting up */
   uint64_t cipd_stale;     /* frames given though somebody says so, but since more than 5 s */
   char cipd_reason[160];
+  uint64_t shared;       /* frames published where they lay, in a pool (cudalink/pool.h) */
+  uint64_t share_copies; /* frames that lay in a pool and were copied all the same, */
+  char share_reason[96]; /* and why the last one was */
 } cudalink_exporter_statistics;
 CUDALINK_API int cudalink_exporter_get_statistics(cudalink_exporter exporter,
                                                   cudalink_exporter_statistics *statistics);

@@ -122,14 +122,29 @@ void link_sleep_attached(struct acquire *acquire, struct link_attachment *attach
 
 /* ---- one look -------------------------------------------------------------------------------------------- */
 
+/* Its planes lie in a block of a pool. 1: of which this process has not mapped that one (yet). */
+static int fill_shared(struct link_attachment *attachment, struct link_entry *entry,
+                       const struct wire_place *place, cudalink_frame *frame) {
+  const struct link_pool_mapping *pool = link_pool_find(attachment, place->block);
+  if (!pool) return 1;
+  int status = wire_place_check(place, pool->block.bytes);
+  if (status < 0) return status;
+  entry->pool_block = place->block;
+  frame->flags |= CUDALINK_FRAME_SHARED;
+  frame->writable = pool->block.writable;
+  frame->data = (char *)pool->block.address + place->offset;
+  return CUDALINK_OK;
+}
+
 static int fill(struct link_attachment *attachment, uint32_t e, cudalink_frame *frame) {
-  const struct link_entry *entry = &attachment->entries[e];
+  struct link_entry *entry = &attachment->entries[e];
   const struct link_mapping *mapping = &attachment->mappings[entry->mapping];
   const struct wire_geometry *geometry = &mapping->geometry;
   struct wire_limits limits = {geometry->slot_bytes, geometry->plane_count, geometry->user_size};
   const char *metadata = link_mapping_metadata(mapping, entry->slot);
   frame->flags = 0;
-  int status = wire_description_decode(frame, metadata, &limits);
+  struct wire_place place;
+  int status = wire_description_decode_place(frame, metadata, &limits, &place);
   if (status < 0) return status;
   if (entry->sequence && frame->sequence != entry->sequence)
     return error_set(CUDALINK_ERROR_PROTOCOL, "slot %u holds frame %llu, not %llu", entry->slot,
@@ -145,7 +160,7 @@ static int fill(struct link_attachment *attachment, uint32_t e, cudalink_frame *
   frame->user = frame->description.user_size
                     ? metadata + wire_metadata_user_offset(geometry->plane_count)
                     : NULL;
-  return CUDALINK_OK;
+  return place.block ? fill_shared(attachment, entry, &place, frame) : CUDALINK_OK;
 }
 
 bool link_is_evicted(const struct link_attachment *attachment) {
@@ -170,6 +185,7 @@ static int look(struct acquire *acquire, struct link_attachment *attachment) {
   int status = fill(attachment, acquire->entry, acquire->frame);
   if (status == CUDALINK_OK) return CUDALINK_OK;
   link_lease_undo(attachment, acquire->entry);
+  if (status > 0) return status; /* counts as no frame until its block is mapped */
   link_confirm(attachment, policy, pick); /* a frame that can't be read is passed over */
   return status;
 }
@@ -274,6 +290,8 @@ static int complete(struct acquire *acquire, struct link_attachment *attachment)
   attachment->entries[acquire->entry].flags = frame->flags;
   link_confirm(attachment, importer->spec.policy, pick);
   if (importer->spec.gpu_wait) attachment->description = frame->description;
+  /* The next one's slot may be too small for it, and the next one elsewhere. */
+  if (frame->flags & CUDALINK_FRAME_SHARED) attachment->description.plane_count = 0;
   link_acquire_count(acquire);
   return CUDALINK_OK;
 }

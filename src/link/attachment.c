@@ -205,14 +205,20 @@ static bool gave_back(struct link_attachment *attachment) {
   return false;
 }
 
+/* The producer waits for the end of the socket before it goes on with its memory. */
+static bool is_waited_for(const struct link_attachment *attachment) {
+  return attachment->kind == CUDALINK_KIND_IPC || attachment->pool_count;
+}
+
 /* The connection is over: wake who sleeps, and clear up once nobody needs it. True: it is done. */
 static bool wind_up(struct link_attachment *attachment) {
   struct link_importer *importer = attachment->importer;
   bool gone = attachment->over == CUDALINK_ERROR_LOST || attachment->over == CUDALINK_ERROR_ENDED;
   bool waits = link_wait_left(attachment);
-  /* The socket stays open while legacy handles are: that they are closed is still to be told. And while
-   * a stream waits: its end tells that the producer died. */
-  if (gone && !waits && attachment->kind != CUDALINK_KIND_IPC)
+  /* The socket stays open while legacy handles are: that they are closed is still to be told; and while
+   * frames of a pool may be read, whose memory somebody goes on to write to then. And while a stream
+   * waits: its end tells that the producer died. */
+  if (gone && !waits && !is_waited_for(attachment))
     close_socket(attachment);
   else if (!gone && !attachment->said_bye)
     send_plain(attachment, WIRE_BYE); /* no new leases from here on */
@@ -251,6 +257,7 @@ void link_attachment_run(struct service_work *work) {
   if (!atomic_load(&attachment->object.id)) return;
   pthread_mutex_lock(&importer->object.mutex);
   link_attachment_tell(attachment);
+  link_pool_collect(attachment);
   if (attachment->waited && !attachment->finishing)
     link_wait_start(attachment);
   else if (!attachment->over && link_mapping_pending(attachment))

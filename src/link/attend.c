@@ -136,6 +136,22 @@ static void on_generation(struct link_attachment *attachment, const struct wire_
   link_importer_notify(importer);
 }
 
+static void on_pool_block(struct link_attachment *attachment, const struct wire_pool_block *message,
+                          os_handle *handle) {
+  struct link_importer *importer = attachment->importer;
+  pthread_mutex_lock(&importer->object.mutex);
+  link_pool_add(attachment, message, handle);
+  link_attachment_wake(attachment);
+  pthread_mutex_unlock(&importer->object.mutex);
+  link_importer_notify(importer);
+}
+
+static void on_pool_block_gone(struct link_attachment *attachment, uint64_t number) {
+  pthread_mutex_lock(&attachment->importer->object.mutex);
+  link_pool_gone(attachment, number);
+  pthread_mutex_unlock(&attachment->importer->object.mutex);
+}
+
 /* Does this message fit what was said before, and does it bring the descriptors that it needs? */
 static bool expected(const struct link_attachment *attachment, int type, int handle_count) {
   switch (type) {
@@ -147,6 +163,9 @@ static bool expected(const struct link_attachment *attachment, int type, int han
     int memory = message->kind == CUDALINK_KIND_IPC ? 0 : 1;
     return attachment->joined && handle_count == memory + (message->metadata_bytes ? 1 : 0);
   }
+  case WIRE_POOL_BLOCK:
+    return attachment->joined && attachment->kind == CUDALINK_KIND_VMM && handle_count == 1;
+  case WIRE_POOL_BLOCK_GONE:
   case WIRE_BELL: return attachment->joined;
   case WIRE_CLOSED: return true;
   default: return false;
@@ -165,6 +184,12 @@ static void dispatch(struct link_attachment *attachment, int type,
   case WIRE_JOINED: on_joined(attachment, (const struct wire_plain *)buffer); break;
   case WIRE_GENERATION:
     on_generation(attachment, (const struct wire_generation *)buffer, handles);
+    break;
+  case WIRE_POOL_BLOCK:
+    on_pool_block(attachment, (const struct wire_pool_block *)buffer, &handles[0]);
+    break;
+  case WIRE_POOL_BLOCK_GONE:
+    on_pool_block_gone(attachment, ((const struct wire_pool_block_gone *)buffer)->number);
     break;
   case WIRE_BELL: link_importer_notify(attachment->importer); break;
   case WIRE_CLOSED: over(attachment, CUDALINK_ERROR_ENDED); break;

@@ -16,11 +16,16 @@ enum step { STEP_FOUND, STEP_AGAIN, STEP_SLEEP, STEP_MOVE };
 
 struct begin {
   struct link_exporter *exporter;
-  uint64_t bytes, deadline, sleep_until;
+  bool shared;    /* the frame lies elsewhere */
+  uint64_t bytes; /* of the frame */
+  uint64_t deadline, sleep_until;
   struct link_want want;
   int32_t slot;
   bool waited;
 };
+
+/* What the slot must hold. */
+static uint64_t room(const struct begin *begin) { return begin->shared ? 0 : begin->bytes; }
 
 /* May anything that this begin waits for change without a message? */
 static bool must_look(const struct link_exporter *exporter, enum link_blocked why) {
@@ -38,7 +43,7 @@ static enum step look(struct begin *begin, const cudalink_description *descripti
   struct link_exporter *exporter = begin->exporter;
   enum link_blocked why = LINK_BLOCKED_PLACE;
   bool must;
-  bool move = link_generation_wanted(exporter, description, begin->bytes, &begin->want, &must);
+  bool move = link_generation_wanted(exporter, description, room(begin), &begin->want, &must);
   if (move && link_drained(exporter)) return STEP_MOVE;
   if (!link_group_idle(exporter)) why = LINK_BLOCKED_OFFER;
   if (!must) {
@@ -168,7 +173,7 @@ static bool use_announced(struct begin *begin, const cudalink_description *descr
   struct link_exporter *exporter = begin->exporter;
   if (!exporter->announced) return false;
   bool must;
-  link_generation_wanted(exporter, description, begin->bytes, &begin->want, &must);
+  link_generation_wanted(exporter, description, room(begin), &begin->want, &must);
   if (!must) return true;
   link_withdraw(exporter);
   return false;
@@ -257,13 +262,13 @@ static int check_user_size(const struct link_exporter *exporter,
                    exporter->name, description->user_size, exporter->user_size);
 }
 
-int cudalink_exporter_begin(cudalink_exporter handle, const cudalink_description *description,
-                            int64_t timeout, cudalink_slot *slot) {
+static int begin_frame(cudalink_exporter handle, const cudalink_description *description,
+                       int64_t timeout, bool shared, cudalink_slot *slot) {
   if (!description || !slot)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "cudalink_exporter_begin: %s is NULL",
                      description ? "slot" : "description");
   NVTX_INNER_RANGE("cudalink.exporter.begin");
-  struct begin begin = {.deadline = os_deadline(timeout)};
+  struct begin begin = {.shared = shared, .deadline = os_deadline(timeout)};
   struct link_exporter *exporter = NULL;
   int status = link_exporter_lock(handle, "cudalink_exporter_begin", &exporter);
   if (status < 0) return status;
@@ -290,4 +295,14 @@ int cudalink_exporter_begin(cudalink_exporter handle, const cudalink_description
   if (exporter->closing) link_changed(exporter);
   link_object_unlock(exporter);
   return status;
+}
+
+int cudalink_exporter_begin(cudalink_exporter handle, const cudalink_description *description,
+                            int64_t timeout, cudalink_slot *slot) {
+  return begin_frame(handle, description, timeout, false, slot);
+}
+
+int link_begin_shared(cudalink_exporter handle, const cudalink_description *description,
+                      int64_t timeout, cudalink_slot *slot) {
+  return begin_frame(handle, description, timeout, true, slot);
 }

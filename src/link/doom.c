@@ -34,6 +34,13 @@ void link_doom_segment(struct link_exporter *exporter, struct os_segment *segmen
   *segment = (struct os_segment){.handle = OS_NO_HANDLE};
 }
 
+void link_doom_share(struct link_exporter *exporter, struct link_share *share) {
+  add(exporter, (struct link_doomed){.block.shared.handle = OS_NO_HANDLE,
+                                     .segment.handle = OS_NO_HANDLE,
+                                     .inside = OS_NO_HANDLE,
+                                     .share = share});
+}
+
 /* Has all stream work of frames up to `sequence` landed? A slot queued later for a newer frame was
  * owned for it only after its older work had landed. */
 static bool landed(const struct link_exporter *exporter, uint64_t sequence) {
@@ -56,6 +63,7 @@ void link_doom_collect(struct link_exporter *exporter) {
     os_handle_close(&doomed->inside);
     reaper_block(&doomed->block);
     reaper_segment(&doomed->segment);
+    if (doomed->share) link_share_end(exporter, doomed->share);
     free(doomed);
   }
 }

@@ -241,14 +241,16 @@ static bool all_landed(const struct link_exporter *exporter) {
 /* Looks until all queued work has landed, then ends the connections and lets go of the rest: members'
  * streams may wait for that work, and to them the end of the socket says that nothing more comes, now
  * or because this process died. Those of kind ipc end by themselves: legacy handles stay good until who
- * opened them has closed them, or its process has ended, however long that takes. Service thread. */
+ * opened them has closed them, or its process has ended, however long that takes; so it is while frames lie
+ * in a pool, whose owner goes on with its memory once nobody reads them. Service thread. */
 static void close_fire(struct service_timer *timer) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)timer - offsetof(struct link_exporter, close_timer));
   bool legacy = exporter->device && exporter->device->kind == CUDALINK_KIND_IPC;
-  if (!legacy && all_landed(exporter)) link_accept_end(exporter);
-  if (!link_accept_over(exporter) || exporter->exiting_mask) { /* ipc: link_close_look */
-    service_timer_set(timer, close_fire, legacy ? OS_FOREVER : os_deadline(CLOSE_LOOK));
+  bool theirs = legacy || exporter->shares;
+  if (!theirs && all_landed(exporter)) link_accept_end(exporter);
+  if (!link_accept_over(exporter) || exporter->exiting_mask) { /* theirs: link_close_look */
+    service_timer_set(timer, close_fire, theirs ? OS_FOREVER : os_deadline(CLOSE_LOOK));
     return;
   }
   pthread_mutex_lock(&exporter->object.mutex);
@@ -267,6 +269,7 @@ static void close_fire(struct service_timer *timer) {
   service_timer_stop(&exporter->close_timer);
   LINK_EACH_OF(exporter->present_mask, m)
     service_timer_stop(&exporter->members[m].timer);
+  link_share_close(exporter);
   os_handle_close(&exporter->inside_control);
   exporter->control = NULL;
   link_mailbox_close(exporter);

@@ -7,6 +7,7 @@
  *   slot.c        own a slot: candidates, mark, scan
  *   publish.c     publish, abandon, send, announce
  *   convert.c     converting into a begun slot, and from a frame that an importer holds
+ *   share.c       frames that lie in a block of a pool
  *   generation.c  blocks of slot memory: make, switch, retire, free
  *   member.c      consumers: join, leave, die, evict
  *   exiting.c     kind ipc: memory that waits for the end of a consumer's process
@@ -30,6 +31,7 @@
 #include "link/cipd/outlet.h"
 #include "link/object.h"
 #include "link/service.h"
+#include "link/share.h"
 #include "wire/control.h"
 #include "wire/geometry.h"
 #include "wire/mailbox.h"
@@ -54,7 +56,8 @@ struct link_generation {
   os_handle inside_metadata;
   uint64_t look_in[WIRE_MAX_SLOTS]; /* exporter->look that each slot's metadata hold; 0 = another */
   uint64_t frame_in[WIRE_MAX_SLOTS];    /* sequence of the frame in each slot, 0 = none */
-  uint16_t redelivered[WIRE_MAX_SLOTS]; /* bit g: group g was offered this frame twice */
+  struct link_share *shared[WIRE_MAX_SLOTS]; /* where the frame lies; NULL: in the slot */
+  uint16_t redelivered[WIRE_MAX_SLOTS];      /* bit g: group g was offered this frame twice */
   uint32_t group_hold[WIRE_MAX_SLOTS];  /* frames not yet offered, or offered and not taken */
   uint64_t pinned;                      /* bit m: evicted member m may still read it */
   bool retired;
@@ -110,6 +113,7 @@ struct link_member {
   struct wire_mailbox *mailbox;
   uint32_t entries, hold, policy;
   bool wants_isolated, isolated_writable, gpu_wait;
+  bool maps_pools; /* and may: an isolated one gets copies */
   int32_t group; /* index, or -1 */
   struct os_credentials who;
   char program[CUDALINK_PROGRAM_SIZE];
@@ -166,6 +170,7 @@ struct link_doomed {
   struct gpu_block block;
   struct os_segment segment;
   os_handle inside; /* of the service thread's table */
+  struct link_share *share;
 };
 
 enum link_begun { LINK_IDLE = 0, LINK_BEGINNING, LINK_BEGUN, LINK_PUBLISHING };
@@ -224,11 +229,14 @@ struct link_exporter {
   /* Which of these want something that costs: a publish without such members does not look for them. */
   uint64_t every_mask, ready_only_mask, gpu_wait_mask, isolated_mask;
   uint64_t mirrored_mask; /* whose mirrored_from is set */
+  uint64_t poolless_mask; /* who can't be given frames of a pool */
   /* The members' mailboxes side by side: a publish looks at each of them, and at nothing else. */
   struct wire_mailbox *mailboxes[LINK_MAX_MEMBERS];
   struct link_group groups[LINK_MAX_GROUPS];
   bool grouped; /* there was a group once */
   struct link_doomed *doomed;
+  struct link_known pools[LINK_MAX_POOL_BLOCKS];
+  uint32_t shares; /* frames of pools that have not ended */
   struct os_segment spares[2 * LINK_MAILBOX_ROW]; /* mailboxes that are ready; GPUs only */
   uint32_t spare_count, departed;
   bool preparing; /* the reaper makes more */
@@ -287,6 +295,9 @@ enum link_blocked {
 int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum link_blocked *why);
 /* Has all stream work that names this slot landed? */
 bool link_slot_landed(const struct link_exporter *exporter, uint32_t slot);
+/* Does anybody hold a lease on that slot of that generation? */
+bool link_slot_wanted(const struct link_exporter *exporter,
+                      const struct link_generation *generation, uint32_t slot);
 /* The lease word of the entry if it is held, else 0. */
 uint64_t link_entry_held(const struct link_member *member, uint32_t entry);
 /* The first sequence that an every-frame consumer still needs. */
@@ -357,6 +368,11 @@ bool link_group_mourns(const struct link_exporter *exporter);
 /* Drops frames of groups that nobody is in any more. True: some. *next = when the next are due. */
 bool link_group_drop_orphans(struct link_exporter *exporter, uint64_t now, uint64_t *next);
 
+/* begin.c */
+/* cudalink_exporter_begin for a frame that lies elsewhere: the slot may be of any size. */
+int link_begin_shared(cudalink_exporter handle, const cudalink_description *description,
+                      int64_t timeout, cudalink_slot *slot);
+
 /* publish.c */
 struct link_publish {
   struct link_exporter *exporter;
@@ -364,13 +380,23 @@ struct link_publish {
   cudalink_stream stream;
   const char *invalid; /* text, or NULL */
   bool checked;        /* the stream was, by send */
-  bool published;      /* result: also when what followed failed */
+  struct link_share *share; /* where the pixels lie; NULL = in the slot. Taken over when published */
+  bool published;           /* result: also when what followed failed */
 };
+/* 1: the frame can't be published where it lies (any more); it is still begun. */
 int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, const char *call);
 /* Finds the exporter and makes sure that `slot` is the begun one; returns it locked. */
 int link_lock_begun(cudalink_exporter handle, const cudalink_slot *slot, const char *call,
                     struct link_exporter **locked);
 int link_refuse_event(cudalink_stream stream, const char *call);
+
+/* send.c */
+/* Copies into a begun slot that is large enough, and publishes it; it is no longer begun after that. */
+int link_send_begun(cudalink_exporter handle, const cudalink_description *description,
+                    const void *data, const void *user, cudalink_stream stream,
+                    const cudalink_slot *slot, const char *call);
+/* Without user data of its own the frame gets zeros, not what an earlier one left. */
+void link_copy_user(void *target, const void *user, uint32_t bytes);
 
 /* publish.c: under the mutex */
 void link_void(struct link_exporter *exporter, uint32_t slot, uint64_t sequence);
@@ -421,6 +447,7 @@ void link_mailbox_leave(struct link_exporter *exporter, struct os_segment *segme
 void link_mailbox_close(struct link_exporter *exporter); /* service thread, nothing is queued */
 
 /* doom.c: under the mutex */
+void link_doom_share(struct link_exporter *exporter, struct link_share *share);
 void link_doom_block(struct link_exporter *exporter, struct gpu_block *block, os_handle inside);
 void link_doom_segment(struct link_exporter *exporter, struct os_segment *segment);
 void link_doom_collect(struct link_exporter *exporter); /* hands what has landed to the reaper */

@@ -213,6 +213,8 @@ static bool group_member_holds(const struct link_exporter *exporter,
 
 void link_generation_doom(struct link_exporter *exporter, struct link_generation *generation) {
   if (generation->retired) exporter->retired_bytes -= generation->geometry.memory_bytes;
+  for (uint32_t s = 0; s < WIRE_MAX_SLOTS; s++)
+    if (generation->shared[s]) link_doom_share(exporter, generation->shared[s]);
   link_doom_block(exporter, &generation->block, generation->inside);
   link_doom_segment(exporter, &generation->metadata);
   if (generation->inside_metadata != OS_NO_HANDLE) {
@@ -237,7 +239,7 @@ void link_generation_collect(struct link_exporter *exporter) {
   while (*link) {
     struct link_generation *generation = *link;
     if (generation->pinned || group_needs(generation) || group_member_holds(exporter, generation) ||
-        must_wait_for_closed(exporter, generation)) {
+        must_wait_for_closed(exporter, generation) || link_share_held(exporter, generation)) {
       link = &generation->older;
       continue;
     }

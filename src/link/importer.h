@@ -7,6 +7,7 @@
  *   attend.c      the producer's messages and its end; on the service thread
  *   attachment.c  one connection: its end, and what outlives it
  *   mapping.c     generations: told of, mapped, unmapped
+ *   pool_mapping.c  the same for blocks of pools
  *   policy.c      which frame is next
  *   lease.c       taking and giving back a lease
  *   acquire.c     acquire, and how it sleeps; next.c: wait_next; release.c: frames that are held;
@@ -37,6 +38,9 @@
 #define LINK_MAX_MAPPINGS                                                                          \
   20 /* 17 held leases in as many generations, and what is current or next */
 
+/* What a producer tells of at most, and one that is being mapped while it goes. */
+#define LINK_MAX_POOL_MAPPINGS 65
+
 struct link_importer;
 
 /* A generation that this process has mapped, or has been told of. */
@@ -54,6 +58,18 @@ struct link_mapping {
   uint64_t try_at;   /* and is to be tried again then; 0 = now */
 };
 
+/* A block of a pool that this process has mapped, or has been told of. */
+struct link_pool_mapping {
+  uint64_t number; /* 0 = unused */
+  uint64_t bytes;
+  uint8_t device_uuid[16];
+  bool mapped;
+  bool busy;        /* an acquire is mapping it, without the mutex */
+  bool gone;        /* the producer says so */
+  os_handle inside; /* until it is mapped; of the service thread's table */
+  struct gpu_block block;
+};
+
 struct link_entry {
   uint64_t word; /* the lease word; 0 = not held by the program */
   uint32_t serial;
@@ -61,7 +77,8 @@ struct link_entry {
   uint32_t mapping;
   uint32_t slot;
   uint64_t sequence;
-  bool next; /* taken by wait_next: may turn out void */
+  uint64_t pool_block; /* that the frame lies in; 0 = in its slot */
+  bool next;           /* taken by wait_next: may turn out void */
 };
 
 /* A wait that was left to a stream: of the slot's mirror, until the sequence. */
@@ -93,6 +110,8 @@ struct link_attachment {
   struct link_entry entries[WIRE_MAX_ENTRIES];
   uint32_t held; /* entries with a word */
   struct link_mapping mappings[LINK_MAX_MAPPINGS];
+  struct link_pool_mapping pools[LINK_MAX_POOL_MAPPINGS];
+  uint32_t pool_count;
   uint64_t last;   /* sequence got last, 0 = none */
   uint64_t first;  /* every frame: the first one that is kept for us; 0 = not known */
   uint64_t cursor; /* every frame: the next one; 0 = not begun */
@@ -243,6 +262,25 @@ int link_mapping_map(struct link_attachment *attachment);
 /* Unmaps generations that are over and have no frames out. */
 void link_mapping_collect(struct link_attachment *attachment);
 void link_mapping_drop_all(struct link_attachment *attachment); /* service thread */
+
+/* Without the mutex: opens the device of that kind, which becomes importer->device. */
+int link_mapping_device(struct link_importer *importer, cudalink_kind kind,
+                        const uint8_t *uuid);
+
+/* pool_mapping.c: under the mutex */
+/* Keeps a block that the producer told of, until it is mapped. Takes the handle that it keeps. */
+void link_pool_add(struct link_attachment *attachment, const struct wire_pool_block *message,
+                   os_handle *handle);
+/* The producer says that no frame lies there any more. */
+void link_pool_gone(struct link_attachment *attachment, uint64_t number);
+struct link_pool_mapping *link_pool_find(struct link_attachment *attachment, uint64_t number);
+/* One that is to be mapped. */
+struct link_pool_mapping *link_pool_pending(struct link_attachment *attachment);
+/* Maps it. Drops the mutex meanwhile. */
+int link_pool_map(struct link_attachment *attachment, struct link_pool_mapping *pool);
+/* Unmaps what is gone and not in use. */
+void link_pool_collect(struct link_attachment *attachment);
+void link_pool_drop_all(struct link_attachment *attachment); /* service thread */
 
 /* Before a stream first uses a word of the mailbox. */
 int link_attachment_register(struct link_attachment *attachment, struct gpu_device *device);

@@ -56,7 +56,8 @@ bool link_mapping_any(const struct link_attachment *attachment) {
 }
 
 bool link_mapping_pending(struct link_attachment *attachment) {
-  return !attachment->importer->mapping && next_pending(attachment) != NULL;
+  return !attachment->importer->mapping &&
+         (next_pending(attachment) != NULL || link_pool_pending(attachment) != NULL);
 }
 
 /* Service thread: the handles are of its table. */
@@ -199,15 +200,15 @@ static int prepare_host_copies(const struct link_importer *importer, struct gpu_
 
 /* Devices stay for the importer's life: frames of an earlier producer, on another kind of memory, may
  * still be held. */
-static int open_device(struct link_importer *importer, const struct wire_generation *message) {
-  cudalink_kind kind = (cudalink_kind)message->kind;
+int link_mapping_device(struct link_importer *importer, cudalink_kind kind,
+                        const uint8_t *uuid) {
   struct gpu_device **at = &importer->device, *opened;
   while (*at && (*at)->kind != kind)
     at = &(*at)->older;
   if (*at && at == &importer->device) return CUDALINK_OK;
   opened = *at;
   if (!opened) {
-    int status = gpu_device_open(kind, importer->spec.device, message->device_uuid, &opened);
+    int status = gpu_device_open(kind, importer->spec.device, uuid, &opened);
     if (status < 0) return status;
     status = prepare_host_copies(importer, opened);
     if (status == CUDALINK_OK && importer->spec.convert) status = gpu_convert_load(opened);
@@ -269,6 +270,7 @@ static void note_waits(struct link_importer *importer) {
 int link_mapping_map(struct link_attachment *attachment) {
   struct link_importer *importer = attachment->importer;
   struct link_mapping *mapping = next_pending(attachment);
+  if (!mapping) return link_pool_map(attachment, link_pool_pending(attachment));
   struct map map = {.message = mapping->message,
                     .inside = mapping->inside,
                     .inside_metadata = mapping->inside_metadata,
@@ -277,7 +279,8 @@ int link_mapping_map(struct link_attachment *attachment) {
   bool writable = importer->spec.writable != 0;
   importer->mapping = mapping->busy = true; /* keeps the attachment, and other threads out */
   pthread_mutex_unlock(&importer->object.mutex);
-  int status = open_device(importer, &map.message);
+  int status = link_mapping_device(importer, (cudalink_kind)map.message.kind,
+                                   map.message.device_uuid);
   if (status == CUDALINK_OK) status = do_map(importer->device, writable, &map);
   bool outdated = (mapping->number & WIRE_GENERATION_MASK) !=
                   atomic_load_explicit(&attachment->control->gen, memory_order_acquire);
@@ -352,6 +355,7 @@ static bool is_offered(const struct link_attachment *attachment, uint64_t number
 /* Only the current one, and the newest told of, which may become current, are kept without a frame. A
  * producer may also have dropped one that it told of; one that a group is offered is told again. */
 void link_mapping_collect(struct link_attachment *attachment) {
+  link_pool_collect(attachment);
   uint64_t current = atomic_load_explicit(&attachment->control->gen, memory_order_acquire);
   uint64_t highest = highest_told(attachment);
   for (uint32_t i = 0; i < LINK_MAX_MAPPINGS; i++) {
@@ -365,6 +369,7 @@ void link_mapping_collect(struct link_attachment *attachment) {
 }
 
 void link_mapping_drop_all(struct link_attachment *attachment) {
+  link_pool_drop_all(attachment);
   for (uint32_t i = 0; i < LINK_MAX_MAPPINGS; i++) {
     struct link_mapping *mapping = &attachment->mappings[i];
     if (mapping->mapped)

@@ -32,6 +32,7 @@ static void set_masks(struct link_exporter *exporter, uint32_t m) {
   if (member->policy == CUDALINK_POLICY_READY_ONLY) exporter->ready_only_mask |= bit;
   if (member->gpu_wait) exporter->gpu_wait_mask |= bit;
   if (member->wants_isolated) exporter->isolated_mask |= bit;
+  if (!member->maps_pools) exporter->poolless_mask |= bit;
 }
 
 static void clear_masks(struct link_exporter *exporter, uint32_t m) {
@@ -41,6 +42,7 @@ static void clear_masks(struct link_exporter *exporter, uint32_t m) {
   exporter->ready_only_mask &= others;
   exporter->gpu_wait_mask &= others;
   exporter->isolated_mask &= others;
+  exporter->poolless_mask &= others;
   exporter->mirrored_mask &= others;
 }
 
@@ -75,6 +77,7 @@ struct link_member *link_member_join(struct link_exporter *exporter,
   member->wants_isolated = hello->isolated != 0;
   member->isolated_writable = hello->isolated && hello->writable;
   member->gpu_wait = hello->gpu_wait != 0;
+  member->maps_pools = (hello->features & WIRE_FEATURE_POOL) && !hello->isolated;
   member->group = group;
   member->who = connection->who;
   memcpy(member->program, hello->program, sizeof member->program);
@@ -128,6 +131,7 @@ static void remove_member(struct link_exporter *exporter, uint32_t m) {
 void link_member_forget(struct link_exporter *exporter, uint32_t m) {
   struct link_member *member = &exporter->members[m];
   link_isolated_drop(exporter, member);
+  link_share_forget(exporter, m);
   os_handle_close(&member->peer);
   member->state = LINK_MEMBER_NONE;
   link_generation_collect(exporter);

@@ -11,6 +11,7 @@
 
 #include "base/nvtx.h"
 #include "link/exporter.h"
+#include "link/pool.h"
 #include "link/trace.h"
 
 #define DIRECT_WAKES 1 /* with more sleepers than this, waking is left to the service thread */
@@ -165,13 +166,40 @@ static void count(struct link_exporter *exporter, uint64_t timestamp) {
   exporter->newest_planes = description->plane_count;
 }
 
+/* A library that knows no pools takes the frame for an invalid one, and tells this text. */
+static void describe_shared(const struct link_exporter *exporter, void *metadata,
+                            const struct link_share *share, uint64_t now) {
+  wire_description_encode(metadata, &exporter->description, exporter->begun_sequence, now,
+                          "it lies in a memory pool, which this version of the library can't map");
+  wire_description_share(metadata, share->block->number, share->offset);
+}
+
+/* May the begun frame still lie there? */
+static bool can_share(struct link_exporter *exporter, const struct link_share *share) {
+  if (link_share_refused(exporter, share->block)) return false;
+  if (exporter->announced) {
+    /* seq_cst, before the scan: pairs with wait_next's look at next behind its store of want. Who took
+     * it knows its address already. */
+    atomic_store(&exporter->control->next, 0);
+    if (link_slot_wanted(exporter, exporter->begun_generation, exporter->begun_slot)) return false;
+  }
+  return link_share_admit(exporter, share);
+}
+
 /* Frames mostly look like those before them: then a slot's description is there already, also in the
  * caches of its readers, and only the stamp is new. */
-static void describe(struct link_exporter *exporter, const char *invalid, uint64_t now) {
+static void describe(const struct link_publish *publish, uint64_t now) {
+  struct link_exporter *exporter = publish->exporter;
+  const char *invalid = publish->invalid;
   struct link_generation *generation = exporter->begun_generation;
   uint32_t slot = exporter->begun_slot;
   void *metadata = link_metadata(generation, slot);
   const cudalink_description *description = &exporter->description;
+  if (publish->share) {
+    describe_shared(exporter, metadata, publish->share, now);
+    generation->look_in[slot] = 0;
+    return;
+  }
   if (!invalid && generation->look_in[slot] == exporter->look) {
     wire_description_stamp(metadata, &description->timing, exporter->begun_sequence, now);
     return;
@@ -191,18 +219,21 @@ static int finish(struct link_publish *publish) {
   struct link_generation *generation = exporter->begun_generation;
   uint32_t slot = exporter->begun_slot;
   uint64_t sequence = exporter->begun_sequence, now = os_now();
-  describe(exporter, publish->invalid, now);
+  if (publish->share && !can_share(exporter, publish->share)) return 1;
+  describe(publish, now);
   int status = queue_words(publish, slot, sequence);
   if (status < 0) return status;
   if (exporter->announced) {
     exporter->announced = false;
     atomic_store(&exporter->control->next, 0); /* before the next slot is looked for */
   }
+  if (publish->share) link_share_begin(exporter, generation, slot, publish->share);
   show(exporter, generation, slot, sequence);
   if (exporter->outlet) show_on_outlet(exporter, now);
   exporter->begun = LINK_IDLE;
   exporter->begun_generation = NULL;
   exporter->left_on = (cudalink_stream){0};
+  exporter->statistics.shared += publish->share != NULL;
   count(exporter, now);
   link_group_queue(exporter, generation, slot, sequence);
   link_group_dispatch(exporter);
@@ -330,12 +361,13 @@ int link_refuse_event(cudalink_stream stream, const char *call) {
  * the copy is done, too. */
 static void copy_to_outlet(struct link_publish *publish) {
   struct link_exporter *exporter = publish->exporter;
+  const struct link_share *share = publish->share;
+  char *source = share ? (char *)share->block->block.address + share->offset
+                       : link_slot_address(exporter->begun_generation, exporter->begun_slot);
   if (publish->invalid)
     link_outlet_skip(exporter->outlet, "it was published as invalid, which the old wire can't say");
   else
-    link_outlet_copy(exporter->outlet,
-                     link_slot_address(exporter->begun_generation, exporter->begun_slot),
-                     &publish->stream);
+    link_outlet_copy(exporter->outlet, source, &publish->stream);
 }
 
 static int refuse_invalid(const struct link_exporter *exporter) {
@@ -386,6 +418,8 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
     return followed(publish, status);
   }
   bool isolated = any_isolated(exporter);
+  if (status == CUDALINK_OK && publish->share && link_share_refused(exporter, publish->share->block))
+    status = 1;
   if (status == CUDALINK_OK && (exporter->outlet || isolated)) {
     exporter->begun = LINK_PUBLISHING;
     pthread_mutex_unlock(&exporter->object.mutex);

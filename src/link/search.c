@@ -77,7 +77,8 @@ static void handshake_fire(struct service_timer *timer) {
 static void say_hello(struct link_importer *importer, os_handle handle) {
   const cudalink_importer_spec *spec = &importer->spec;
   struct wire_hello hello = {
-      .features = service_isolation() == OS_ISOLATED_NOT ? WIRE_FEATURE_SHARED_TABLE : 0,
+      .features = WIRE_FEATURE_POOL |
+                  (service_isolation() == OS_ISOLATED_NOT ? WIRE_FEATURE_SHARED_TABLE : 0),
       .policy = spec->policy,
       .hold = spec->hold,
       .isolated = spec->isolated != 0,

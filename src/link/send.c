@@ -24,8 +24,7 @@ struct send {
   bool queued;        /* something there may write to the slot */
 };
 
-/* Without user data of its own the frame gets zeros, not what an earlier one left. */
-static void copy_user(void *target, const void *user, uint32_t bytes) {
+void link_copy_user(void *target, const void *user, uint32_t bytes) {
   if (user)
     memcpy(target, user, bytes);
   else
@@ -264,7 +263,7 @@ static int send_begun(struct send *send, const cudalink_slot *slot) {
   link_object_unlock(exporter);
   status = copy_frame(send, bytes, slot->data);
   if (status == CUDALINK_OK && slot->user)
-    copy_user(slot->user, send->user, send->description->user_size);
+    link_copy_user(slot->user, send->user, send->description->user_size);
   pthread_mutex_lock(&exporter->object.mutex);
   exporter->begun = LINK_BEGUN;
   if (status == CUDALINK_OK) exporter->statistics.copies++;
@@ -278,6 +277,18 @@ static int send_begun(struct send *send, const cudalink_slot *slot) {
   sentence[sizeof sentence - 1] = 0;
   abandon(send, slot);
   return error_set(status, "%s", sentence);
+}
+
+int link_send_begun(cudalink_exporter handle, const cudalink_description *description,
+                    const void *data, const void *user, cudalink_stream stream,
+                    const cudalink_slot *slot, const char *call) {
+  struct send send = {.handle = handle,
+                      .call = call,
+                      .description = description,
+                      .data = data,
+                      .user = user,
+                      .stream = stream};
+  return send_begun(&send, slot);
 }
 
 static int send_frame(struct send *send, int64_t timeout) {

@@ -37,8 +37,9 @@ uint64_t link_entry_held(const struct link_member *member, uint32_t entry) {
   return held(member, entry, memory_order_seq_cst);
 }
 
-static bool anyone_wants(const struct link_exporter *exporter, uint32_t slot, memory_order order) {
-  uint64_t generation = exporter->current->number & WIRE_GENERATION_MASK;
+static bool anyone_wants(const struct link_exporter *exporter, uint64_t number, uint32_t slot,
+                         memory_order order) {
+  uint64_t generation = number & WIRE_GENERATION_MASK;
   LINK_EACH_MEMBER(exporter, m) {
     const struct link_member *member = &exporter->members[m];
     for (uint32_t e = 0; e < member->entries; e++) {
@@ -49,6 +50,11 @@ static bool anyone_wants(const struct link_exporter *exporter, uint32_t slot, me
     }
   }
   return false;
+}
+
+bool link_slot_wanted(const struct link_exporter *exporter,
+                      const struct link_generation *generation, uint32_t slot) {
+  return anyone_wants(exporter, generation->number, slot, memory_order_seq_cst);
 }
 
 /* The slot of the newest finished frame, which consumers of ready_only may be about to take. */
@@ -95,14 +101,16 @@ static void pass_over_voids(struct link_exporter *exporter, uint64_t sequence) {
 
 /* Mark, scan, and keep it or take the mark back. */
 static bool take(struct link_exporter *exporter, uint32_t slot) {
-  if (anyone_wants(exporter, slot, memory_order_relaxed)) return false; /* so marks are rare */
+  uint64_t number = exporter->current->number;
+  if (anyone_wants(exporter, number, slot, memory_order_relaxed))
+    return false; /* so marks are rare */
   wire_word *st = &exporter->control->st[slot].word;
   uint64_t old = atomic_load_explicit(st, memory_order_relaxed);
   TRACE_BEGIN();
   /* seq_cst: pairs with the consumer's load of st after its store of want (link_lease_take). */
   atomic_store(st, 0);
   TRACE_END(MARK, slot, old, 0, 0);
-  if (!anyone_wants(exporter, slot, memory_order_seq_cst)) return true;
+  if (!anyone_wants(exporter, number, slot, memory_order_seq_cst)) return true;
   TRACE_BEGIN();
   /* release: the frame is as whole as it was; whoever sees `old` again sees its pixels. */
   atomic_store_explicit(st, old, memory_order_release);
@@ -140,6 +148,8 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
     if (current->group_hold[slot]) continue;
     if (!take(exporter, slot)) continue;
     current->frame_in[slot] = 0;
+    if (current->shared[slot]) link_share_end(exporter, current->shared[slot]);
+    current->shared[slot] = NULL;
     *why = LINK_FREE;
     return (int32_t)slot;
   }

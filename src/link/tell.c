@@ -50,6 +50,7 @@ static void tell(struct link_exporter *exporter, struct link_member *member,
 }
 
 void link_tell_locked(struct link_exporter *exporter) {
+  link_share_tell(exporter);
   LINK_EACH_MEMBER(exporter, m) {
     struct link_member *member = &exporter->members[m];
     if (member->state != LINK_MEMBER_JOINED || !member->connection) continue;

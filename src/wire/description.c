@@ -102,6 +102,13 @@ void wire_description_stamp(void *metadata, const cudalink_timing *timing, uint6
   memcpy(metadata, &header, offsetof(struct wire_header, plane_count));
 }
 
+void wire_description_share(void *metadata, uint64_t block, uint64_t offset) {
+  struct wire_header *header = metadata;
+  header->flags = WIRE_HEADER_INVALID | WIRE_HEADER_SHARED;
+  header->pool_block = block;
+  header->pool_offset = offset;
+}
+
 static int out_of_range(int code, const char *field, uint32_t value, uint32_t max) {
   return error_set(code, "picture: %s is %u; it must be 0 to %u", field, value, max);
 }
@@ -213,8 +220,7 @@ static void copy_plane(cudalink_plane *plane, const struct wire_plane *wire) {
   memcpy(plane->strides, wire->strides, sizeof plane->strides);
 }
 
-static void decode_text(cudalink_frame *frame, const struct wire_header *header) {
-  bool invalid = (header->flags & WIRE_HEADER_INVALID) != 0;
+static void decode_text(cudalink_frame *frame, const struct wire_header *header, bool invalid) {
   frame->flags &= ~(uint32_t)CUDALINK_FRAME_INVALID;
   frame->text[0] = '\0';
   if (!invalid) return;
@@ -223,8 +229,14 @@ static void decode_text(cudalink_frame *frame, const struct wire_header *header)
   frame->text[sizeof frame->text - 1] = '\0';
 }
 
+static int beyond_slot(uint64_t bytes, uint64_t slot_bytes) {
+  return error_set(CUDALINK_ERROR_PROTOCOL,
+                   "the planes end at byte %" PRIu64 " of a slot of %" PRIu64, bytes, slot_bytes);
+}
+
 static int decode_planes(cudalink_description *description, const struct wire_plane *planes,
-                         uint32_t plane_count, const struct wire_limits *limits) {
+                         uint32_t plane_count, const struct wire_limits *limits,
+                         uint64_t *bytes) {
   if (plane_count > limits->plane_count || plane_count > CUDALINK_MAX_PLANES)
     return error_set(CUDALINK_ERROR_PROTOCOL, "plane_count is %u, the channel has room for %u",
                      plane_count, limits->plane_count);
@@ -232,33 +244,55 @@ static int decode_planes(cudalink_description *description, const struct wire_pl
     copy_plane(&description->planes[i], &planes[i]);
   COPY_ENDS(description);
   description->plane_count = plane_count;
-  uint64_t bytes = 0;
-  int status = check_planes(CUDALINK_ERROR_PROTOCOL, description, &bytes);
-  if (status < 0) return status;
-  if (bytes > limits->slot_bytes)
-    return error_set(CUDALINK_ERROR_PROTOCOL,
-                     "the planes end at byte %" PRIu64 " of a slot of %" PRIu64, bytes,
-                     limits->slot_bytes);
-  return CUDALINK_OK;
+  return check_planes(CUDALINK_ERROR_PROTOCOL, description, bytes);
+}
+
+/* Of a frame that is not invalid. */
+static int decode_place(const struct wire_header *header, struct wire_place *place) {
+  if (!(header->flags & WIRE_HEADER_SHARED)) return CUDALINK_OK;
+  place->block = header->pool_block;
+  place->offset = header->pool_offset;
+  if (place->block) return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_PROTOCOL, "pool_block is 0 in a shared frame; they count from 1");
+}
+
+int wire_place_check(const struct wire_place *place, uint64_t block_bytes) {
+  if (place->offset <= block_bytes && place->bytes <= block_bytes - place->offset)
+    return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_PROTOCOL,
+                   "%" PRIu64 " bytes from byte %" PRIu64 " on are not in pool block %" PRIu64
+                   ", which has %" PRIu64,
+                   place->bytes, place->offset, place->block, block_bytes);
 }
 
 static int decode_frame(cudalink_frame *frame, const struct wire_header *header,
-                        const struct wire_limits *limits) {
+                        const struct wire_limits *limits, bool invalid) {
   cudalink_description *description = &frame->description;
   if (header->user_size > limits->user_size)
     return error_set(CUDALINK_ERROR_PROTOCOL, "user_size is %u, the channel has room for %u",
                      header->user_size, limits->user_size);
   frame->sequence = header->sequence;
   frame->timestamp = header->timestamp;
-  decode_text(frame, header);
+  decode_text(frame, header, invalid);
   description->user_size = header->user_size;
   decode_picture(&description->picture, header);
   decode_timing(&description->timing, header);
   return check_frame(CUDALINK_ERROR_PROTOCOL, description);
 }
 
-int wire_description_decode(cudalink_frame *frame, const void *metadata,
-                            const struct wire_limits *limits) {
+/* Header and planes of a frame that is not INVALID to this reader. */
+static int decode_body(cudalink_frame *frame, const struct wire_header *header,
+                       const void *planes, const struct wire_limits *limits,
+                       struct wire_place *place) {
+  int status = decode_place(header, place);
+  if (status == CUDALINK_OK)
+    status = decode_planes(&frame->description, planes, header->plane_count, limits, &place->bytes);
+  if (status < 0 || place->block || place->bytes <= limits->slot_bytes) return status;
+  return beyond_slot(place->bytes, limits->slot_bytes);
+}
+
+static int decode(cudalink_frame *frame, const void *metadata, const struct wire_limits *limits,
+                  bool shares, struct wire_place *place) {
   struct wire_header header;
   memcpy(&header, metadata, sizeof header);
   COPY_ENDS(&header);
@@ -266,13 +300,26 @@ int wire_description_decode(cudalink_frame *frame, const void *metadata,
   cudalink_description *description = &frame->description;
   description->plane_count = 0;
   description->user_size = 0;
-  int status = decode_frame(frame, &header, limits);
-  if (status == CUDALINK_OK && !(header.flags & WIRE_HEADER_INVALID))
-    status = decode_planes(description, (const void *)((const char *)metadata + sizeof header),
-                           header.plane_count, limits);
+  place->block = 0;
+  if (!shares) header.flags &= ~WIRE_HEADER_SHARED;
+  bool invalid = (header.flags & (WIRE_HEADER_INVALID | WIRE_HEADER_SHARED)) == WIRE_HEADER_INVALID;
+  int status = decode_frame(frame, &header, limits, invalid);
+  if (status == CUDALINK_OK && !invalid)
+    status = decode_body(frame, &header, (const char *)metadata + sizeof header, limits, place);
   if (status < 0) { /* a caller that goes on regardless finds nothing to touch */
     description->plane_count = 0;
     description->user_size = 0;
   }
   return status;
+}
+
+int wire_description_decode(cudalink_frame *frame, const void *metadata,
+                            const struct wire_limits *limits) {
+  struct wire_place place;
+  return decode(frame, metadata, limits, false, &place);
+}
+
+int wire_description_decode_place(cudalink_frame *frame, const void *metadata,
+                                  const struct wire_limits *limits, struct wire_place *place) {
+  return decode(frame, metadata, limits, true, place);
 }

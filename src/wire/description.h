@@ -47,11 +47,16 @@ struct wire_header { /* 256 bytes */
   uint32_t picture_height;
   uint8_t primaries, transfer, matrix, range, origin, alpha, field_order, chroma_location;
   char text[CUDALINK_TEXT_SIZE];
-  uint8_t reserved[64];
+  uint64_t pool_block; /* with WIRE_HEADER_SHARED: where the planes' offsets count from */
+  uint64_t pool_offset;
+  uint8_t reserved[48];
 };
 _Static_assert(sizeof(struct wire_header) == 256, "layout");
 _Static_assert(offsetof(struct wire_header, plane_count) == 64, "a stamp is one line");
 #define WIRE_HEADER_INVALID 1u
+/* The planes lie in a block of a pool. Always together with INVALID, which is what a reader that knows no
+ * pools takes the frame for. */
+#define WIRE_HEADER_SHARED 2u
 
 /* What surrounds one description: known from the handshake, never from shared memory. */
 struct wire_limits {
@@ -84,11 +89,30 @@ void wire_description_encode(void *metadata, const cudalink_description *descrip
 void wire_description_stamp(void *metadata, const cudalink_timing *timing, uint64_t sequence,
                             uint64_t timestamp);
 
+/* Behind it: the planes lie in that block of a pool, from `offset` on. */
+void wire_description_share(void *metadata, uint64_t block, uint64_t offset);
+
 /* Consumer: copies header and planes out of shared memory once, checks the copy against the limits
  * with 64-bit arithmetic, and fills in sequence, timestamp, text, description and the INVALID flag of
  * the frame. Only planes that are there are written. PROTOCOL names the field that is wrong. For a
- * frame flagged INVALID the planes are not looked at: plane_count becomes 0. */
+ * frame flagged INVALID the planes are not looked at: plane_count becomes 0. So is a SHARED one. */
 int wire_description_decode(cudalink_frame *frame, const void *metadata,
                             const struct wire_limits *limits);
+
+/* Where the planes of a frame lie. */
+struct wire_place {
+  uint64_t block;  /* of a pool; 0 = in the slot, and the rest means nothing */
+  uint64_t offset; /* in the block */
+  uint64_t bytes;  /* from there to the end of the plane that ends last */
+};
+
+/* The same for a reader that maps blocks of pools: a SHARED frame is not INVALID to it. Where
+ * place->block is not 0 the caller has to find that block, and to ask wire_place_check, before it uses the
+ * planes. */
+int wire_description_decode_place(cudalink_frame *frame, const void *metadata,
+                                  const struct wire_limits *limits, struct wire_place *place);
+
+/* Does it lie in a block of so many bytes? PROTOCOL, with the numbers. */
+int wire_place_check(const struct wire_place *place, uint64_t block_bytes);
 
 #endif

@@ -95,6 +95,17 @@ static const struct field generation_closed_fields[] = {
     END,
 };
 
+static const struct field pool_block_fields[] = {
+    RANGE(wire_pool_block, number, 1, LARGEST),
+    RANGE(wire_pool_block, bytes, 1, LARGEST),
+    END,
+};
+
+static const struct field pool_block_gone_fields[] = {
+    RANGE(wire_pool_block_gone, number, 1, LARGEST),
+    END,
+};
+
 static const struct field plain_fields[] = {END};
 
 static const struct field status_reply_fields[] = {
@@ -145,6 +156,9 @@ static const struct {
     [WIRE_STATUS_REPLY] = {"STATUS_REPLY", status_reply_fields,
                            offsetof(struct wire_status_reply, consumers)},
     [WIRE_JOINED] = {"JOINED", plain_fields, sizeof(struct wire_plain)},
+    [WIRE_POOL_BLOCK] = {"POOL_BLOCK", pool_block_fields, sizeof(struct wire_pool_block)},
+    [WIRE_POOL_BLOCK_GONE] = {"POOL_BLOCK_GONE", pool_block_gone_fields,
+                              sizeof(struct wire_pool_block_gone)},
 };
 #define TYPE_COUNT (sizeof types / sizeof types[0])
 

@@ -4,7 +4,8 @@
  *
  * Consumer -> producer: HELLO, MAPPED, GENERATION_CLOSED, RELEASED, BYE; observer: STATUS.
  * Producer -> consumer: WELCOME (control block and mailbox descriptors), REFUSED, JOINED, GENERATION
- * (memory descriptor), BELL, CLOSED; to an observer: STATUS_REPLY.
+ * (memory descriptor), POOL_BLOCK (memory descriptor), POOL_BLOCK_GONE, BELL, CLOSED; to an observer:
+ * STATUS_REPLY.
  */
 #ifndef CUDALINK_SRC_WIRE_MESSAGE_H
 #define CUDALINK_SRC_WIRE_MESSAGE_H
@@ -32,7 +33,9 @@ enum wire_message_type {
   WIRE_CLOSED = 10,  /* the channel ended */
   WIRE_STATUS = 11,
   WIRE_STATUS_REPLY = 12,
-  WIRE_JOINED = 13 /* you are a member: what is published from here on is for you */
+  WIRE_JOINED = 13, /* you are a member: what is published from here on is for you */
+  WIRE_POOL_BLOCK = 14,     /* frames may lie in this memory, too */
+  WIRE_POOL_BLOCK_GONE = 15 /* no frame lies there any more: unmap it */
 };
 
 struct wire_message_head { /* starts every message */
@@ -44,8 +47,9 @@ struct wire_message_head { /* starts every message */
 };
 _Static_assert(sizeof(struct wire_message_head) == 16, "layout");
 
-/* features: what the sender is, not what it can. */
+/* features */
 #define WIRE_FEATURE_SHARED_TABLE 1u /* its sockets are in its program's descriptor table */
+#define WIRE_FEATURE_POOL 2u         /* a consumer that maps blocks of pools */
 
 struct wire_hello {
   struct wire_message_head head;
@@ -114,6 +118,20 @@ _Static_assert(sizeof(struct wire_generation) == 16 + 56 + 24 + 16 + 64 + 16, "l
 struct wire_generation_closed {
   struct wire_message_head head;
   uint64_t generation;
+};
+
+struct wire_pool_block { /* with the memory's descriptor; mapped read-only, kind vmm alone */
+  struct wire_message_head head;
+  uint64_t number; /* from 1, never used again in its producer's life */
+  uint64_t bytes;
+  uint8_t device_uuid[16];
+  uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct wire_pool_block) == 16 + 16 + 16 + 16, "layout");
+
+struct wire_pool_block_gone {
+  struct wire_message_head head;
+  uint64_t number;
 };
 
 #define WIRE_BYE_UNMAPPED 1u /* else 0 */

@@ -29,6 +29,18 @@ static void check_plane(const cudalink_plane *plane) {
   if ((unsigned __int128)plane->offset + plane->bytes > SLOT_BYTES) abort();
 }
 
+/* As who maps pools reads it: what passes the check lies in the block. */
+static void check_place(const uint8_t *metadata, const struct wire_limits *limits) {
+  static cudalink_frame frame;
+  struct wire_place place;
+  frame.flags = 0;
+  if (wire_description_decode_place(&frame, metadata, limits, &place) < 0 || !place.block) return;
+  if (wire_place_check(&place, SLOT_BYTES) < 0) return;
+  if ((unsigned __int128)place.offset + place.bytes > SLOT_BYTES) abort();
+  for (uint32_t i = 0; i < frame.description.plane_count; i++)
+    check_plane(&frame.description.planes[i]);
+}
+
 static void check_again(const cudalink_frame *frame, const struct wire_limits *limits) {
   static _Alignas(64) uint8_t metadata[ROOM];
   cudalink_frame again = {0};
@@ -47,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memset(metadata, 0, sizeof metadata);
   memcpy(metadata, data, size < ROOM ? size : ROOM);
   frame.flags = 0;
+  check_place(metadata, &limits);
   if (wire_description_decode(&frame, metadata, &limits) < 0) return 0;
   if (frame.description.user_size > limits.user_size) abort();
   for (uint32_t i = 0; i < frame.description.plane_count; i++)

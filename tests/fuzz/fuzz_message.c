@@ -30,7 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(message, data, size);
   int type = wire_message_check(message, size);
   if (type == WIRE_GENERATION) check_generation(message);
-  if (type == 0 || type > WIRE_JOINED) abort();
+  if (type == 0 || type > WIRE_POOL_BLOCK_GONE) abort();
   free(message);
   return 0;
 }

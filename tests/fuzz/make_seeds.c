@@ -37,6 +37,8 @@ static void write_messages(void) {
   struct wire_refused refused = {.error = CUDALINK_ERROR_REFUSED, .text = "no"};
   struct wire_generation generation = {.generation = 1, .kind = CUDALINK_KIND_HOST};
   struct wire_generation_closed closed = {.generation = 1};
+  struct wire_pool_block block = {.number = 1, .bytes = 2 << 20};
+  struct wire_pool_block_gone gone = {.number = 1};
   struct wire_plain plain = {.value = 1};
   static struct wire_status_reply reply = {.channel = "camera", .kind = CUDALINK_KIND_HOST};
   struct wire_geometry geometry;
@@ -50,6 +52,8 @@ static void write_messages(void) {
   write_message(&refused, WIRE_REFUSED, sizeof refused);
   write_message(&generation, WIRE_GENERATION, sizeof generation);
   write_message(&closed, WIRE_GENERATION_CLOSED, sizeof closed);
+  write_message(&block, WIRE_POOL_BLOCK, sizeof block);
+  write_message(&gone, WIRE_POOL_BLOCK_GONE, sizeof gone);
   write_message(&plain, WIRE_BELL, sizeof plain);
   write_message(&reply, WIRE_STATUS_REPLY,
                 offsetof(struct wire_status_reply, consumers) +

@@ -143,6 +143,56 @@ static void an_invalid_frame_has_a_text_and_no_planes(void **state) {
   assert_int_equal(frame.description.user_size, 5);
 }
 
+/* Who maps no pools takes it for invalid, with its text; who does finds the planes. */
+static void a_shared_frame_says_where_it_lies(void **state) {
+  (void)state;
+  cudalink_description d = picture();
+  wire_description_encode(metadata, &d, 42, 1, "it lies elsewhere");
+  wire_description_share(metadata, 7, 4096);
+  cudalink_frame frame = {0};
+  assert_int_equal(wire_description_decode(&frame, metadata, &limits), CUDALINK_OK);
+  assert_int_equal(frame.flags, CUDALINK_FRAME_INVALID);
+  assert_string_equal(frame.text, "it lies elsewhere");
+  assert_int_equal(frame.description.plane_count, 0);
+
+  const struct wire_limits small = {1, CUDALINK_MAX_PLANES, 64}; /* its slot says nothing */
+  struct wire_place place;
+  assert_int_equal(wire_description_decode_place(&frame, metadata, &small, &place), CUDALINK_OK);
+  assert_int_equal(frame.flags, 0);
+  assert_string_equal(frame.text, "");
+  assert_int_equal(frame.description.plane_count, 2);
+  assert_int_equal(place.block, 7);
+  assert_int_equal(place.offset, 4096);
+  assert_int_equal(place.bytes, 64 * 72);
+  assert_int_equal(wire_place_check(&place, 4096 + 64 * 72), CUDALINK_OK);
+  assert_int_equal(wire_place_check(&place, 4096 + 64 * 72 - 1), CUDALINK_ERROR_PROTOCOL);
+  place.offset = UINT64_MAX - 64 * 72 + 1; /* the sum is 0 */
+  assert_int_equal(wire_place_check(&place, UINT64_MAX), CUDALINK_ERROR_PROTOCOL);
+
+  header->pool_block = 0;
+  assert_int_equal(wire_description_decode_place(&frame, metadata, &limits, &place),
+                   CUDALINK_ERROR_PROTOCOL);
+  assert_int_equal(frame.description.plane_count, 0);
+}
+
+/* For a reader that maps pools nothing else changes. */
+static void other_frames_lie_in_their_slots(void **state) {
+  (void)state;
+  cudalink_description d = picture();
+  encode(&d);
+  cudalink_frame frame = {0};
+  struct wire_place place;
+  assert_int_equal(wire_description_decode_place(&frame, metadata, &limits, &place), CUDALINK_OK);
+  assert_int_equal(place.block, 0);
+  const struct wire_limits small = {64 * 72 - 1, CUDALINK_MAX_PLANES, 64};
+  assert_int_equal(wire_description_decode_place(&frame, metadata, &small, &place),
+                   CUDALINK_ERROR_PROTOCOL);
+  wire_description_encode(metadata, &d, 42, 1, "camera unplugged");
+  assert_int_equal(wire_description_decode_place(&frame, metadata, &limits, &place), CUDALINK_OK);
+  assert_int_equal(frame.flags, CUDALINK_FRAME_INVALID);
+  assert_int_equal(place.block, 0);
+}
+
 static void a_long_text_is_cut_between_characters(void **state) {
   (void)state;
   char text[200];
@@ -321,6 +371,8 @@ int main(void) {
       cmocka_unit_test(only_the_planes_that_are_there_are_written),
       cmocka_unit_test(random_descriptions_arrive_whole),
       cmocka_unit_test(an_invalid_frame_has_a_text_and_no_planes),
+      cmocka_unit_test(a_shared_frame_says_where_it_lies),
+      cmocka_unit_test(other_frames_lie_in_their_slots),
       cmocka_unit_test(a_long_text_is_cut_between_characters),
       cmocka_unit_test(a_frame_that_is_no_picture_says_nothing_about_one),
       cmocka_unit_test(hostile_values_are_refused),

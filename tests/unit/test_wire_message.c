@@ -22,6 +22,8 @@ static union { /* one buffer, aligned, for a message of any type */
   struct wire_refused refused;
   struct wire_generation generation;
   struct wire_generation_closed closed;
+  struct wire_pool_block block;
+  struct wire_pool_block_gone gone;
   struct wire_plain plain;
   struct wire_status_reply reply;
 } message;
@@ -29,7 +31,7 @@ static union { /* one buffer, aligned, for a message of any type */
 static const uint16_t all_types[] = {
     WIRE_HELLO,    WIRE_WELCOME, WIRE_REFUSED, WIRE_MAPPED, WIRE_GENERATION, WIRE_GENERATION_CLOSED,
     WIRE_RELEASED, WIRE_BELL,    WIRE_BYE,     WIRE_CLOSED, WIRE_STATUS,     WIRE_STATUS_REPLY,
-    WIRE_JOINED};
+    WIRE_JOINED,   WIRE_POOL_BLOCK, WIRE_POOL_BLOCK_GONE};
 #define TYPES (sizeof all_types / sizeof all_types[0])
 
 static size_t make_hello(void) {
@@ -81,6 +83,11 @@ static size_t fill(uint16_t type) {
     return sizeof message.refused;
   case WIRE_GENERATION: return make_generation(1000, 1);
   case WIRE_GENERATION_CLOSED: message.closed.generation = 9; return sizeof message.closed;
+  case WIRE_POOL_BLOCK:
+    message.block.number = 1;
+    message.block.bytes = 2 << 20;
+    return sizeof message.block;
+  case WIRE_POOL_BLOCK_GONE: message.gone.number = UINT64_MAX >> 1; return sizeof message.gone;
   case WIRE_STATUS_REPLY: return make_status_reply(3);
   default: return sizeof message.plain;
   }
@@ -148,8 +155,8 @@ static void the_head_is_checked(void **state) {
   bytes = make(WIRE_BELL);
   message.head.type = 0;
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "type is 0");
-  message.head.type = WIRE_JOINED + 1;
-  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "type is 14");
+  message.head.type = WIRE_POOL_BLOCK_GONE + 1;
+  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "type is 16");
   message.head.type = 65535;
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "type is 65535");
   bytes = make(WIRE_BELL);
@@ -163,6 +170,15 @@ static void the_head_is_checked(void **state) {
     message.field = (value);                                                                       \
     refused_as(CUDALINK_ERROR_PROTOCOL, size, words);                                              \
   } while (0)
+
+static void a_pool_block_is_checked(void **state) {
+  (void)state;
+  HOSTILE(WIRE_POOL_BLOCK, block.number, 0, "POOL_BLOCK: number is 0");
+  HOSTILE(WIRE_POOL_BLOCK, block.number, UINT64_MAX, "number");
+  HOSTILE(WIRE_POOL_BLOCK, block.bytes, 0, "bytes is 0");
+  HOSTILE(WIRE_POOL_BLOCK, block.bytes, (uint64_t)INT64_MAX + 1, "bytes");
+  HOSTILE(WIRE_POOL_BLOCK_GONE, gone.number, 0, "POOL_BLOCK_GONE: number is 0");
+}
 
 static void a_hello_is_checked(void **state) {
   (void)state;
@@ -298,6 +314,7 @@ int main(void) {
       cmocka_unit_test(the_size_is_exact),
       cmocka_unit_test(nothing_behind_the_end_is_read),
       cmocka_unit_test(the_head_is_checked),
+      cmocka_unit_test(a_pool_block_is_checked),
       cmocka_unit_test(a_hello_is_checked),
       cmocka_unit_test(a_welcome_is_checked),
       cmocka_unit_test(a_refusal_is_checked),

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What an exporter knows of pool blocks: which of them its consumers were told of, and which frames lie in
+ * them. See share.h.
+ */
+#include "link/share.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "link/exporter.h"
+#include "link/pool.h"
+#include "link/reaper.h"
+
+/* ---- may it? --------------------------------------------------------------------------------------- */
+
+static bool is_of_gpu(const struct link_exporter *exporter, const struct pool_block *block) {
+  return !memcmp(exporter->device->uuid, block->block.device->uuid,
+                 sizeof exporter->device->uuid);
+}
+
+const char *link_share_refused(const struct link_exporter *exporter,
+                               const struct pool_block *block) {
+  if (exporter->only) return "the channel has the old wire alone";
+  if (exporter->device->kind != CUDALINK_KIND_VMM) return "the channel is not of kind vmm";
+  if (!is_of_gpu(exporter, block)) return "the channel is on another GPU";
+  if (exporter->isolated_mask) return "an isolated consumer is connected";
+  if (exporter->poolless_mask) return "a consumer is connected whose library knows no pools";
+  return NULL;
+}
+
+/* ---- known blocks ------------------------------------------------------------------------------------ */
+
+static struct link_known *find(struct link_exporter *exporter, const struct pool_block *block) {
+  for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++)
+    if (exporter->pools[i].block == block) return &exporter->pools[i];
+  return NULL;
+}
+
+/* Room for others, once consumers were told. */
+static void let_idle_go(struct link_exporter *exporter) {
+  for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++)
+    exporter->pools[i].leaving |= exporter->pools[i].block && !exporter->pools[i].frames;
+  service_post(&exporter->tell_work);
+}
+
+static bool everybody_knows(const struct link_exporter *exporter, const struct link_known *known) {
+  LINK_EACH_MEMBER(exporter, m)
+    if (exporter->members[m].maps_pools && exporter->members[m].state == LINK_MEMBER_JOINED &&
+        !(known->told >> m & 1))
+      return false;
+  return true;
+}
+
+bool link_share_admit(struct link_exporter *exporter, const struct link_share *share) {
+  struct link_known *known = find(exporter, share->block);
+  if (!known && (known = find(exporter, NULL))) {
+    pool_use(share->block);
+    *known = (struct link_known){.block = share->block};
+  }
+  if (!known) {
+    let_idle_go(exporter);
+    return false;
+  }
+  known->leaving = false;
+  if (!everybody_knows(exporter, known)) service_post(&exporter->tell_work);
+  return true;
+}
+
+void link_share_forget(struct link_exporter *exporter, uint32_t member) {
+  for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++)
+    exporter->pools[i].told &= ~(UINT64_C(1) << member);
+}
+
+static bool holds(struct link_exporter *exporter, const struct pool_block *block) {
+  struct link_known *known = find(exporter, block);
+  if (known && !known->frames) known->leaving = true;
+  return known != NULL;
+}
+
+void link_share_freed(const struct pool_block *block) {
+  for (uint32_t i = 0;; i++) {
+    struct link_exporter *exporter = link_table_at(&link_exporters, i);
+    if (!exporter) return;
+    pthread_mutex_lock(&exporter->object.mutex);
+    if (atomic_load(&exporter->object.id) && !exporter->closing && holds(exporter, block))
+      service_post(&exporter->tell_work);
+    pthread_mutex_unlock(&exporter->object.mutex);
+  }
+}
+
+/* ---- frames ------------------------------------------------------------------------------------------ */
+
+void link_share_begin(struct link_exporter *exporter, struct link_generation *generation,
+                      uint32_t slot, struct link_share *share) {
+  generation->shared[slot] = share;
+  find(exporter, share->block)->frames++;
+  exporter->shares++;
+}
+
+/* The reaper. It may run code of the program's. */
+static void tell_owner(void *argument) {
+  struct link_share *share = argument;
+  if (share->drop) share->drop(share->owner);
+  pool_leave(share->block);
+  free(share);
+}
+
+void link_share_end(struct link_exporter *exporter, struct link_share *share) {
+  struct link_known *known = find(exporter, share->block);
+  exporter->shares--;
+  if (!--known->frames && atomic_load(&share->block->freed) && !exporter->closing) {
+    known->leaving = true;
+    service_post(&exporter->tell_work);
+  }
+  reaper_call(tell_owner, share);
+}
+
+bool link_share_held(const struct link_exporter *exporter,
+                     const struct link_generation *generation) {
+  for (uint32_t s = 0; s < WIRE_MAX_SLOTS; s++)
+    if (generation->shared[s] && link_slot_wanted(exporter, generation, s)) return true;
+  return false;
+}
+
+/* ---- telling ------------------------------------------------------------------------------------------ */
+
+static void tell(struct link_connection *connection, const struct pool_block *block) {
+  struct wire_pool_block message = {.number = block->number, .bytes = block->block.bytes};
+  memcpy(message.device_uuid, block->block.device->uuid, sizeof message.device_uuid);
+  link_send(connection, &message, WIRE_POOL_BLOCK, sizeof message, &block->inside, 1);
+}
+
+static void tell_gone(struct link_connection *connection, const struct pool_block *block) {
+  struct wire_pool_block_gone message = {.number = block->number};
+  link_send(connection, &message, WIRE_POOL_BLOCK_GONE, sizeof message, NULL, 0);
+}
+
+static void tell_members(struct link_exporter *exporter, struct link_known *known) {
+  LINK_EACH_MEMBER(exporter, m) {
+    const struct link_member *member = &exporter->members[m];
+    bool knows = known->told >> m & 1;
+    if (!member->connection || !member->maps_pools) continue;
+    if (known->leaving && knows) tell_gone(member->connection, known->block);
+    if (known->leaving || knows || member->state != LINK_MEMBER_JOINED) continue;
+    tell(member->connection, known->block);
+    known->told |= UINT64_C(1) << m;
+  }
+}
+
+void link_share_tell(struct link_exporter *exporter) {
+  for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++) {
+    struct link_known *known = &exporter->pools[i];
+    if (!known->block) continue;
+    tell_members(exporter, known);
+    if (!known->leaving) continue;
+    pool_leave(known->block);
+    *known = (struct link_known){0};
+  }
+}
+
+void link_share_close(struct link_exporter *exporter) {
+  for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++) {
+    if (exporter->pools[i].block) pool_leave(exporter->pools[i].block);
+    exporter->pools[i] = (struct link_known){0};
+  }
+}
