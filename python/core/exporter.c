@@ -86,11 +86,32 @@ struct send {
   long long timeout;
 };
 
-/* Takes the buffers of `send` back. */
-static PyObject *send_frame(PyObject *module, struct send *send, const void *data,
-                            const Py_buffer *sources) {
+/* One of three. */
+struct source {
+  const void *data;
+  const Py_buffer *sources;
+  cudalink_array *array;
+  int *shared; /* of an array: it was taken over */
+};
+
+static int send_source(const struct send *send, const struct source *source) {
   const cudalink_description *description = send->description.buf;
   cudalink_stream stream = core_stream(send->kind, send->handle);
+  if (source->sources)
+    return cudalink_exporter_send_planes(send->exporter, description, source->sources->buf,
+                                         send->user.buf, stream, send->timeout);
+  if (!source->array)
+    return cudalink_exporter_send(send->exporter, description, source->data, send->user.buf, stream,
+                                  send->timeout);
+  return cudalink_exporter_send_shared(
+      send->exporter, description, cudalink_array_view(source->array)->data, send->user.buf, stream,
+      send->timeout, source->array, cudalink_array_drop, source->shared);
+}
+
+/* Takes the buffers of `send` back. */
+static PyObject *send_frame(PyObject *module, struct send *send, const struct source *source) {
+  const cudalink_description *description = send->description.buf;
+  const Py_buffer *sources = source->sources;
   int status = CUDALINK_ERROR_INVALID_ARGUMENT;
   bool fits =
       (size_t)send->description.len >= sizeof *description &&
@@ -98,12 +119,7 @@ static PyObject *send_frame(PyObject *module, struct send *send, const void *dat
       (!sources || (size_t)sources->len / sizeof(cudalink_source) >= description->plane_count);
   if (fits) {
     Py_BEGIN_ALLOW_THREADS;
-    if (sources)
-      status = cudalink_exporter_send_planes(send->exporter, description, sources->buf,
-                                             send->user.buf, stream, send->timeout);
-    else
-      status = cudalink_exporter_send(send->exporter, description, data, send->user.buf, stream,
-                                      send->timeout);
+    status = send_source(send, source);
     Py_END_ALLOW_THREADS;
   }
   PyBuffer_Release(&send->description);
@@ -119,7 +135,7 @@ static PyObject *exporter_send(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "Iy*Kz*IKL", &send.exporter.id, &send.description, &data,
                         &send.user, &send.kind, &send.handle, &send.timeout))
     return NULL;
-  return send_frame(module, &send, (const void *)(uintptr_t)data, NULL);
+  return send_frame(module, &send, &(struct source){.data = (const void *)(uintptr_t)data});
 }
 
 /* The same with an object that has a dense buffer. The caller knows that it is as large as the
@@ -130,7 +146,7 @@ static PyObject *exporter_send_buffer(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "Iy*y*z*IKL", &send.exporter.id, &send.description, &data,
                         &send.user, &send.kind, &send.handle, &send.timeout))
     return NULL;
-  PyObject *answer = send_frame(module, &send, data.buf, NULL);
+  PyObject *answer = send_frame(module, &send, &(struct source){.data = data.buf});
   PyBuffer_Release(&data);
   return answer;
 }
@@ -142,7 +158,7 @@ static PyObject *exporter_send_planes(PyObject *module, PyObject *arguments) {
   if (!PyArg_ParseTuple(arguments, "Iy*y*z*IKL", &send.exporter.id, &send.description, &sources,
                         &send.user, &send.kind, &send.handle, &send.timeout))
     return NULL;
-  PyObject *answer = send_frame(module, &send, NULL, &sources);
+  PyObject *answer = send_frame(module, &send, &(struct source){.sources = &sources});
   PyBuffer_Release(&sources);
   return answer;
 }
@@ -154,6 +170,24 @@ static PyObject *exporter_stream(PyObject *module, PyObject *arguments) {
   int status = cudalink_exporter_get_stream(exporter, &stream);
   if (status < 0) return core_answer(module, status);
   return Py_BuildValue("(IK)", stream.kind, (unsigned long long)stream.handle);
+}
+
+/* exporter_send_array(exporter, description, array, user or None, kind, handle, timeout) -> bool: published
+ * where it lies, and kept until nobody reads it there; else copied. */
+static PyObject *exporter_send_array(PyObject *module, PyObject *arguments) {
+  struct send send;
+  PyObject *object;
+  if (!PyArg_ParseTuple(arguments, "Iy*O!z*IKL", &send.exporter.id, &send.description,
+                        core_state(module)->array_type, &object, &send.user, &send.kind,
+                        &send.handle, &send.timeout))
+    return NULL;
+  cudalink_array *array = cudalink_array_retain(core_array_of_object(object));
+  int shared = 0;
+  PyObject *answer = send_frame(module, &send, &(struct source){.array = array, .shared = &shared});
+  if (!shared) cudalink_array_drop(array); /* never the last one */
+  if (!answer) return NULL;
+  Py_DECREF(answer);
+  return PyBool_FromLong(shared);
 }
 
 static PyObject *exporter_wait_consumers(PyObject *module, PyObject *arguments) {
@@ -203,6 +237,7 @@ PyMethodDef core_exporter_methods[] = {
     {"exporter_send_buffer", exporter_send_buffer, METH_VARARGS, NULL},
     {"exporter_send_planes", exporter_send_planes, METH_VARARGS, NULL},
     {"exporter_stream", exporter_stream, METH_VARARGS, NULL},
+    {"exporter_send_array", exporter_send_array, METH_VARARGS, NULL},
     {"exporter_wait_consumers", exporter_wait_consumers, METH_VARARGS, NULL},
     {"exporter_wait_taken", exporter_wait_taken, METH_VARARGS, NULL},
     {"exporter_statistics", exporter_statistics, METH_VARARGS, NULL},

@@ -2,7 +2,10 @@
  *
  * The module: its types, its functions, errors.
  */
+#define _GNU_SOURCE /* dladdr */
 #include "core.h"
+
+#include <dlfcn.h>
 
 struct core_state *core_state(PyObject *module) {
   return PyModule_GetState(module);
@@ -51,7 +54,20 @@ static PyObject *now(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLongLong(cudalink_now());
 }
 
+/* The file of the library that this module calls, for others that load it by its path. */
+static PyObject *library_path(PyObject *module, PyObject *unused) {
+  (void)module, (void)unused;
+  uint32_t (*function)(void) = cudalink_version;
+  void *address;
+  Dl_info info;
+  memcpy(&address, &function, sizeof address);
+  if (!dladdr(address, &info) || !info.dli_fname)
+    return PyErr_Format(PyExc_OSError, "the file of libcudalink can't be found");
+  return PyUnicode_DecodeFSDefault(info.dli_fname);
+}
+
 static PyMethodDef methods[] = {
+    {"library_path", library_path, METH_NOARGS, NULL},
     {"version", version, METH_NOARGS, NULL},
     {"now", now, METH_NOARGS, NULL},
     {"view", core_view, METH_VARARGS, NULL},

@@ -48,6 +48,7 @@ FRAME_PENDING = 1
 FRAME_INVALID = 2
 FRAME_REDELIVERED = 4
 FRAME_LOST = 8
+FRAME_SHARED = 16
 
 
 class Stream(Structure):
@@ -306,6 +307,9 @@ class ExporterStatistics(Structure):
         ("cipd_held_back", c_uint64),
         ("cipd_stale", c_uint64),
         ("cipd_reason", c_char * 160),
+        ("shared", c_uint64),
+        ("share_copies", c_uint64),
+        ("share_reason", c_char * 96),
     ]
 
 

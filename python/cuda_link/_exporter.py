@@ -10,6 +10,7 @@ from operator import index
 from typing import Any
 
 from . import _abi, _description, _streams, _wait
+from ._array import Array
 from ._backend import low
 from ._device_source import DeviceSource
 from ._end import End
@@ -50,7 +51,8 @@ class ChannelExporter(End):
         time_base: Any = None,
         user: Any = None,
     ) -> bool:
-        """Publishes a frame with one copy of `data`.
+        """Publishes a frame with one copy of `data`; with none if it is one dense array that lies in a memory
+        pool (`cuda_link.torch.torch_mempool`), which then must not be written to any more.
 
         data: an array (NumPy, torch, CuPy, JAX, anything with the buffer protocol, `__dlpack__`,
         `__cuda_array_interface__` or `__array_interface__`), a DLPack capsule, or a dict of arrays by plane
@@ -129,12 +131,38 @@ class ChannelExporter(End):
         def call_dense(ns: int) -> None:
             low.exporter_send(self._id, description, parts[0].address, user, after.kind, after.handle, ns)
 
-        self._retry(call if len(parts) > 1 or parts[0].strides else call_dense, limit)
-        kept = [part for part in parts if part.owner is not None and after != _streams.COMPLETE]
+        array = parts[0].owner
+        shared = False
+        if len(parts) == 1 and not parts[0].strides and isinstance(array, Array):
+            shared = self._send_array(array, description, user, after, limit)
+        else:
+            self._retry(call if len(parts) > 1 or parts[0].strides else call_dense, limit)
+        copied = after != _streams.COMPLETE and not shared
+        kept = [part for part in parts if part.owner is not None and copied]
         for part in kept:
             self._pending.keep(part.owner, after, part.device)
         if not kept:
             self._pending.sweep()
+
+    def _send_array(
+        self,
+        array: Array,
+        description: _abi.Description,
+        user: bytes | None,
+        after: _streams.Stream,
+        limit: int,
+    ) -> bool:
+        """True: it lies in a memory pool, is published there, and kept as long as anybody reads it."""
+        shared = False
+
+        def call(ns: int) -> None:
+            nonlocal shared
+            shared = low.exporter_send_array(
+                self._id, description, array, user, after.kind, after.handle, ns
+            )
+
+        self._retry(call, limit)
+        return shared
 
     def _send_parts(self, plan: Plan, description: _abi.Description, user: bytes | None, limit: int) -> None:
         """Arrays that do not lie as the frame will."""

@@ -77,6 +77,12 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         return bool(self._flags() & _abi.FRAME_REDELIVERED)
 
     @property
+    def shared(self) -> bool:
+        """Does it lie in its producer's memory pool? Then it stays as it is as long as the producer does
+        not write there, which nobody can keep it from; and it is never writable here."""
+        return bool(self._flags() & _abi.FRAME_SHARED)
+
+    @property
     def invalid(self) -> str | None:
         """Why its pixels mean nothing, when it was published as invalid; else None."""
         return self._text if self._flags() & _abi.FRAME_INVALID else None

@@ -129,6 +129,42 @@ def exporter_stream(exporter: int) -> tuple[int, int]:
     return stream.kind, stream.handle
 
 
+def exporter_send_array(
+    exporter: int,
+    description: Description,
+    array: Array,
+    user: bytes | None,
+    kind: int,
+    handle: int,
+    timeout: int,
+) -> bool:
+    if user is not None and len(user) < description.user_size:
+        raise ValueError("send: a buffer is too small")
+    address = None if user is None else ctypes.cast(ctypes.c_char_p(user), c_void_p)
+    shared = c_int(0)
+    owner = library.cudalink_array_retain(array._array)
+    drop = ctypes.cast(library.cudalink_array_drop, c_void_p)
+    status = library.cudalink_exporter_send_shared(
+        exporter,
+        addressof(description),
+        array._look()[0],
+        address,
+        _stream(kind, handle),
+        timeout,
+        owner,
+        drop,
+        byref(shared),
+    )
+    if not shared.value:
+        library.cudalink_array_drop(owner)  # never the last one
+    _check(status)
+    return bool(shared.value)
+
+
+def library_path() -> str:
+    return cast(str, library._name)
+
+
 def exporter_wait_consumers(exporter: int, count: int, timeout: int) -> None:
     _check(library.cudalink_exporter_wait_consumers(exporter, count, timeout))
 

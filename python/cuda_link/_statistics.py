@@ -49,6 +49,12 @@ class ExporterStatistics(NamedTuple):
     """How frames travel."""
     reason: str
     """Why so and not otherwise."""
+    shared: int
+    """Frames published where they lay, in a memory pool, without a copy."""
+    share_copies: int
+    """Frames that lay in a memory pool and were copied all the same."""
+    share_reason: str
+    """Why the last one of these was."""
 
 
 class ImporterStatistics(NamedTuple):
