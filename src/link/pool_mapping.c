@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Blocks of pools as a consumer has them: told of by the service thread, mapped read-only by the next
- * acquire, unmapped when the producer says that they are gone, and not before the last use here. (An
- * honest producer says so only after that; from another one it must do no harm.)
+ * acquire, unmapped when the producer says that they are gone, and not before the last use here: what it
+ * said may be older than a frame that lies there again. Model: tests/model/pool.pml.
  */
 #include <string.h>
 

@@ -6,7 +6,12 @@
  * Stands for: producer() = announce, link_withdraw and link_void in src/link/publish.c; consumer() =
  * take_announced in src/link/next.c with link_lease_take in src/link/lease.c.
  *
- * Mutations:  NO_CHECK     the consumer doesn't look at the announcement again after leasing
+ * Options:    ELSEWHERE    a frame may be published where it lies in a pool, unless its announced slot is wanted
+ *                          (can_share in src/link/publish.c)
+ *
+ * Mutations:  NO_LOOK      (with ELSEWHERE) nobody looks whether the slot is wanted
+ *             LOOK_FIRST   (with ELSEWHERE) they look before the announcement is withdrawn
+ *             NO_CHECK     the consumer doesn't look at the announcement again after leasing
  *             NO_WITHDRAW  the announcement is not withdrawn before the following slot is looked for
  *             NO_VOID      a frame that was announced but dropped is never completed
  */
@@ -25,6 +30,11 @@ byte written[SLOTS];                   /* ghost: the frame that the slot's memor
 byte completed[SLOTS];                 /* the last frame that was completed there: published or void */
 bool finished;
 
+inline look_who_wants(slot) {
+  held = (want[0] != 0 && SLOT(want[0]) == slot);
+  held = held || (want[1] != 0 && SLOT(want[1]) == slot)
+}
+
 proctype producer() {
   byte sequence = 1, s, i, old;
   bool held;
@@ -33,6 +43,18 @@ proctype producer() {
   :: sequence <= FRAMES ->
      if
      :: st[s] = sequence; head = WORD(sequence, s); completed[s] = sequence       /* publish */
+#ifdef ELSEWHERE
+     :: held = false;
+#ifdef LOOK_FIRST
+        look_who_wants(s);
+#endif
+        next = 0;
+#if !defined(LOOK_FIRST) && !defined(NO_LOOK)
+        look_who_wants(s);
+#endif
+        if :: held :: else -> written[s] = 0 fi;  /* nothing comes to the slot's own memory */
+        st[s] = sequence; head = WORD(sequence, s); completed[s] = sequence
+#endif
      :: sequence < FRAMES ->                                                      /* drop */
 #ifndef NO_VOID
         completed[s] = sequence
@@ -52,8 +74,7 @@ own: i = 0;
         :: head != 0 && i == SLOT(head)
         :: else ->
            old = st[i]; st[i] = 0;
-           held = (want[0] != 0 && SLOT(want[0]) == i);
-           held = held || (want[1] != 0 && SLOT(want[1]) == i);
+           look_who_wants(i);
            if :: held -> st[i] = old :: else -> break fi
         fi;
         i++
