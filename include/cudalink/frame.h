@@ -177,7 +177,7 @@ typedef enum cudalink_frame_flag {
   CUDALINK_FRAME_REDELIVERED = 4, /* another member of the group died while it had this frame */
   CUDALINK_FRAME_LOST = 8,        /* the producer died, or gpu_wait_limit passed, before the pixels
                                      were complete */
-  CUDALINK_FRAME_SHARED = 16      /* it lies in a pool (cudalink/pool.h): its pixels stay as they are as
+  CUDALINK_FRAME_SHARED = 16 /* it lies in a pool (cudalink/pool.h): its pixels stay as they are as
                                      long as its producer does not write to them, which no library can
                                      keep it from */
 } cudalink_frame_flag;

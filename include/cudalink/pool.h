@@ -37,22 +37,23 @@ CUDALINK_API void cudalink_pool_free(void *block, size_t bytes, int device, void
  * can't carry it. As cudalink_exporter_send otherwise.
  *
  * *shared = 1: published where it lies; its pixels are complete once the work queued on `stream` so far is
- * done. The memory must not be written to, or freed, until drop(owner) is called, once, on a thread of the
- * library's: when the slot that the frame took is needed for another one, and so behind the last consumer's
- * last release; after close when the last consumer has let go. `drop` may make CUDA calls and block; other
- * frees wait for it. So a channel keeps as many frames as it has slots, and for a while those of an older
+ * done. The memory must not be written to, or freed, until drop(owner) is called, once: when the slot that
+ * the frame took is needed for another one, and so behind the last consumer's last release, by a begin or send
+ * that is about to return; for memory from before a growth, and after close, when the last consumer has let
+ * go, on a thread of the library's. `drop` may make CUDA calls, block, and call the library. So a channel keeps as many frames as it has slots, and for a while those of an older
  * generation: who fills a fixed set of buffers needs max_slots + 1 of them, and opens with slots = max_slots.
  *
  * *shared = 0: it was copied as by cudalink_exporter_send, `owner` is still the caller's, and drop is not
  * called. It is so when `data` lies in no block; and, counted as share_copies with a share_reason in
- * cudalink_exporter_statistics, when the channel is not of kind vmm or on another GPU, while an isolated
+ * cudalink_exporter_statistics, when the channel is not of kind vmm, while an isolated
  * consumer or one of a library without pools is connected, when a consumer waits for this very frame in its
  * slot (cudalink_importer_wait_next), and when frames lie in 64 blocks already. The old wire beside the
  * channel gets a copy out of the block.
  *
  * The frame takes a slot for its lease words as every frame does; the slot need not be large enough, so
- * a channel that only shares may be opened with slot_bytes = 1. Errors: as cudalink_exporter_send;
- * `owner` is then the caller's. */
+ * a channel that only shares may be opened with slot_bytes = 1. Errors: as cudalink_exporter_send; INVALID_ARGUMENT
+ * also for a block of another GPU. `owner` is then the caller's, unless *shared = 1: published, but export_sync
+ * failed. */
 CUDALINK_API int cudalink_exporter_send_shared(cudalink_exporter exporter,
                                                const cudalink_description *description,
                                                const void *data, const void *user,

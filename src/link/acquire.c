@@ -185,7 +185,7 @@ static int look(struct acquire *acquire, struct link_attachment *attachment) {
   int status = fill(attachment, acquire->entry, acquire->frame);
   if (status == CUDALINK_OK) return CUDALINK_OK;
   link_lease_undo(attachment, acquire->entry);
-  if (status > 0) return status; /* counts as no frame until its block is mapped */
+  if (status > 0) return status;          /* counts as no frame until its block is mapped */
   link_confirm(attachment, policy, pick); /* a frame that can't be read is passed over */
   return status;
 }

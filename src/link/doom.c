@@ -66,4 +66,5 @@ void link_doom_collect(struct link_exporter *exporter) {
     if (doomed->share) link_share_end(exporter, doomed->share);
     free(doomed);
   }
+  link_share_hand_over(exporter);
 }

@@ -55,11 +55,11 @@ struct link_generation {
   os_handle inside; /* the block's handle in the service thread's table */
   os_handle inside_metadata;
   uint64_t look_in[WIRE_MAX_SLOTS]; /* exporter->look that each slot's metadata hold; 0 = another */
-  uint64_t frame_in[WIRE_MAX_SLOTS];    /* sequence of the frame in each slot, 0 = none */
+  uint64_t frame_in[WIRE_MAX_SLOTS];         /* sequence of the frame in each slot, 0 = none */
   struct link_share *shared[WIRE_MAX_SLOTS]; /* where the frame lies; NULL: in the slot */
   uint16_t redelivered[WIRE_MAX_SLOTS];      /* bit g: group g was offered this frame twice */
-  uint32_t group_hold[WIRE_MAX_SLOTS];  /* frames not yet offered, or offered and not taken */
-  uint64_t pinned;                      /* bit m: evicted member m may still read it */
+  uint32_t group_hold[WIRE_MAX_SLOTS];       /* frames not yet offered, or offered and not taken */
+  uint64_t pinned;                           /* bit m: evicted member m may still read it */
   bool retired;
   struct link_generation *older;
 };
@@ -114,7 +114,7 @@ struct link_member {
   uint32_t entries, hold, policy;
   bool wants_isolated, isolated_writable, gpu_wait;
   bool maps_pools; /* and may: an isolated one gets copies */
-  int32_t group; /* index, or -1 */
+  int32_t group;   /* index, or -1 */
   struct os_credentials who;
   char program[CUDALINK_PROGRAM_SIZE];
   /* How long each lease has been seen, for eviction and status. */
@@ -236,7 +236,8 @@ struct link_exporter {
   bool grouped; /* there was a group once */
   struct link_doomed *doomed;
   struct link_known pools[LINK_MAX_POOL_BLOCKS];
-  uint32_t shares; /* frames of pools that have not ended */
+  uint32_t shares;                                /* frames of pools that have not ended */
+  struct link_share *ended;                       /* whose owners are to be told */
   struct os_segment spares[2 * LINK_MAILBOX_ROW]; /* mailboxes that are ready; GPUs only */
   uint32_t spare_count, departed;
   bool preparing; /* the reaper makes more */
@@ -380,8 +381,9 @@ struct link_publish {
   cudalink_stream stream;
   const char *invalid; /* text, or NULL */
   bool checked;        /* the stream was, by send */
-  struct link_share *share; /* where the pixels lie; NULL = in the slot. Taken over when published */
-  bool published;           /* result: also when what followed failed */
+  struct link_share
+      *share;     /* where the pixels lie; NULL = in the slot. Taken over when published */
+  bool published; /* result: also when what followed failed */
 };
 /* 1: the frame can't be published where it lies (any more); it is still begun. */
 int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, const char *call);

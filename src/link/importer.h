@@ -264,8 +264,7 @@ void link_mapping_collect(struct link_attachment *attachment);
 void link_mapping_drop_all(struct link_attachment *attachment); /* service thread */
 
 /* Without the mutex: opens the device of that kind, which becomes importer->device. */
-int link_mapping_device(struct link_importer *importer, cudalink_kind kind,
-                        const uint8_t *uuid);
+int link_mapping_device(struct link_importer *importer, cudalink_kind kind, const uint8_t *uuid);
 
 /* pool_mapping.c: under the mutex */
 /* Keeps a block that the producer told of, until it is mapped. Takes the handle that it keeps. */

@@ -200,8 +200,7 @@ static int prepare_host_copies(const struct link_importer *importer, struct gpu_
 
 /* Devices stay for the importer's life: frames of an earlier producer, on another kind of memory, may
  * still be held. */
-int link_mapping_device(struct link_importer *importer, cudalink_kind kind,
-                        const uint8_t *uuid) {
+int link_mapping_device(struct link_importer *importer, cudalink_kind kind, const uint8_t *uuid) {
   struct gpu_device **at = &importer->device, *opened;
   while (*at && (*at)->kind != kind)
     at = &(*at)->older;
@@ -279,8 +278,8 @@ int link_mapping_map(struct link_attachment *attachment) {
   bool writable = importer->spec.writable != 0;
   importer->mapping = mapping->busy = true; /* keeps the attachment, and other threads out */
   pthread_mutex_unlock(&importer->object.mutex);
-  int status = link_mapping_device(importer, (cudalink_kind)map.message.kind,
-                                   map.message.device_uuid);
+  int status =
+      link_mapping_device(importer, (cudalink_kind)map.message.kind, map.message.device_uuid);
   if (status == CUDALINK_OK) status = do_map(importer->device, writable, &map);
   bool outdated = (mapping->number & WIRE_GENERATION_MASK) !=
                   atomic_load_explicit(&attachment->control->gen, memory_order_acquire);

@@ -176,7 +176,7 @@ static void describe_shared(const struct link_exporter *exporter, void *metadata
 
 /* May the begun frame still lie there? */
 static bool can_share(struct link_exporter *exporter, const struct link_share *share) {
-  if (link_share_refused(exporter, share->block)) return false;
+  if (link_share_refused(exporter)) return false;
   if (exporter->announced) {
     /* seq_cst, before the scan: pairs with wait_next's look at next behind its store of want. Who took
      * it knows its address already. */
@@ -398,7 +398,7 @@ static int follow_up(struct link_exporter *exporter, cudalink_stream stream) {
 static int followed(struct link_publish *publish, int status) {
   publish->published = status == CUDALINK_OK;
   if (publish->published) status = follow_up(publish->exporter, publish->stream);
-  link_object_unlock(publish->exporter);
+  link_share_unlock(publish->exporter);
   return status;
 }
 
@@ -418,8 +418,7 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
     return followed(publish, status);
   }
   bool isolated = any_isolated(exporter);
-  if (status == CUDALINK_OK && publish->share && link_share_refused(exporter, publish->share->block))
-    status = 1;
+  if (status == CUDALINK_OK && publish->share && link_share_refused(exporter)) status = 1;
   if (status == CUDALINK_OK && (exporter->outlet || isolated)) {
     exporter->begun = LINK_PUBLISHING;
     pthread_mutex_unlock(&exporter->object.mutex);

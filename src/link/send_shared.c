@@ -79,9 +79,10 @@ static int ask(cudalink_exporter handle, const struct pool_block *block, const c
   struct link_exporter *exporter = NULL;
   int status = link_exporter_lock(handle, call, &exporter);
   if (status < 0) return status;
-  *refused = link_share_refused(exporter, block);
+  status = link_share_check(exporter, block);
+  *refused = link_share_refused(exporter);
   link_object_unlock(exporter);
-  return CUDALINK_OK;
+  return status;
 }
 
 static int send_from(const struct shared_send *send, struct link_share *share, uint64_t bytes,

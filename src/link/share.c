@@ -15,15 +15,22 @@
 /* ---- may it? --------------------------------------------------------------------------------------- */
 
 static bool is_of_gpu(const struct link_exporter *exporter, const struct pool_block *block) {
-  return !memcmp(exporter->device->uuid, block->block.device->uuid,
-                 sizeof exporter->device->uuid);
+  return !memcmp(exporter->device->uuid, block->block.device->uuid, sizeof exporter->device->uuid);
 }
 
-const char *link_share_refused(const struct link_exporter *exporter,
-                               const struct pool_block *block) {
+/* A copy between them would be a copy from memory that this GPU has no access to. */
+int link_share_check(const struct link_exporter *exporter, const struct pool_block *block) {
+  if (exporter->device->kind == CUDALINK_KIND_HOST || is_of_gpu(exporter, block))
+    return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                   "channel '%s': what is sent lies in a pool of GPU %d, but the frames are on GPU "
+                   "%d; copy it there first",
+                   exporter->name, block->block.device->ordinal, exporter->device->ordinal);
+}
+
+const char *link_share_refused(const struct link_exporter *exporter) {
   if (exporter->only) return "the channel has the old wire alone";
   if (exporter->device->kind != CUDALINK_KIND_VMM) return "the channel is not of kind vmm";
-  if (!is_of_gpu(exporter, block)) return "the channel is on another GPU";
   if (exporter->isolated_mask) return "an isolated consumer is connected";
   if (exporter->poolless_mask) return "a consumer is connected whose library knows no pools";
   return NULL;
@@ -98,7 +105,7 @@ void link_share_begin(struct link_exporter *exporter, struct link_generation *ge
   exporter->shares++;
 }
 
-/* The reaper. It may run code of the program's. */
+/* Runs code of the program's: with no lock held, and not on the service thread. */
 static void tell_owner(void *argument) {
   struct link_share *share = argument;
   if (share->drop) share->drop(share->owner);
@@ -113,7 +120,33 @@ void link_share_end(struct link_exporter *exporter, struct link_share *share) {
     known->leaving = true;
     service_post(&exporter->tell_work);
   }
-  reaper_call(tell_owner, share);
+  share->next = exporter->ended;
+  exporter->ended = share;
+}
+
+static struct link_share *take_ended(struct link_exporter *exporter) {
+  struct link_share *ended = exporter->ended;
+  exporter->ended = NULL;
+  return ended;
+}
+
+void link_share_unlock(struct link_exporter *exporter) {
+  struct link_share *share = exporter->ended ? take_ended(exporter) : NULL;
+  link_object_unlock(exporter);
+  while (share) {
+    struct link_share *next = share->next;
+    tell_owner(share);
+    share = next;
+  }
+}
+
+void link_share_hand_over(struct link_exporter *exporter) {
+  struct link_share *share = take_ended(exporter);
+  while (share) {
+    struct link_share *next = share->next;
+    reaper_call(tell_owner, share);
+    share = next;
+  }
 }
 
 bool link_share_held(const struct link_exporter *exporter,

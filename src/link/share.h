@@ -22,6 +22,7 @@ struct pool_block;
 
 /* Where one frame lies, and who is to be told of its end. */
 struct link_share {
+  struct link_share *next;
   struct pool_block *block; /* with a use */
   uint64_t offset;
   void *owner;
@@ -36,16 +37,21 @@ struct link_known {
   bool leaving;             /* to be told that it is gone */
 };
 
-/* Under the mutex. Why a frame of that block can't be published there now; NULL: it can. */
-const char *link_share_refused(const struct link_exporter *exporter,
-                               const struct pool_block *block);
+/* Under the mutex. INVALID_ARGUMENT: the block is on another GPU than the channel. */
+int link_share_check(const struct link_exporter *exporter, const struct pool_block *block);
+/* Under the mutex. Why frames can't be published where they lie now; NULL: they can. */
+const char *link_share_refused(const struct link_exporter *exporter);
 /* Makes sure that consumers are told of its block. False: no more are told of. */
 bool link_share_admit(struct link_exporter *exporter, const struct link_share *share);
 /* The begun frame lies there. Behind admit. */
 void link_share_begin(struct link_exporter *exporter, struct link_generation *generation,
                       uint32_t slot, struct link_share *share);
-/* Nobody reads it any more: tells the owner, elsewhere. */
+/* Nobody reads it any more. Its owner is told by whoever comes out of the mutex, */
 void link_share_end(struct link_exporter *exporter, struct link_share *share);
+/* as here, on a thread of the program; unlocks the exporter; */
+void link_share_unlock(struct link_exporter *exporter);
+/* or by the reaper. */
+void link_share_hand_over(struct link_exporter *exporter);
 /* Is a frame of that generation, which takes no new leases, held where it lies? */
 bool link_share_held(const struct link_exporter *exporter,
                      const struct link_generation *generation);

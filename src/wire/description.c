@@ -235,8 +235,7 @@ static int beyond_slot(uint64_t bytes, uint64_t slot_bytes) {
 }
 
 static int decode_planes(cudalink_description *description, const struct wire_plane *planes,
-                         uint32_t plane_count, const struct wire_limits *limits,
-                         uint64_t *bytes) {
+                         uint32_t plane_count, const struct wire_limits *limits, uint64_t *bytes) {
   if (plane_count > limits->plane_count || plane_count > CUDALINK_MAX_PLANES)
     return error_set(CUDALINK_ERROR_PROTOCOL, "plane_count is %u, the channel has room for %u",
                      plane_count, limits->plane_count);
@@ -281,9 +280,8 @@ static int decode_frame(cudalink_frame *frame, const struct wire_header *header,
 }
 
 /* Header and planes of a frame that is not INVALID to this reader. */
-static int decode_body(cudalink_frame *frame, const struct wire_header *header,
-                       const void *planes, const struct wire_limits *limits,
-                       struct wire_place *place) {
+static int decode_body(cudalink_frame *frame, const struct wire_header *header, const void *planes,
+                       const struct wire_limits *limits, struct wire_place *place) {
   int status = decode_place(header, place);
   if (status == CUDALINK_OK)
     status = decode_planes(&frame->description, planes, header->plane_count, limits, &place->bytes);

@@ -33,7 +33,7 @@ enum wire_message_type {
   WIRE_CLOSED = 10,  /* the channel ended */
   WIRE_STATUS = 11,
   WIRE_STATUS_REPLY = 12,
-  WIRE_JOINED = 13, /* you are a member: what is published from here on is for you */
+  WIRE_JOINED = 13,         /* you are a member: what is published from here on is for you */
   WIRE_POOL_BLOCK = 14,     /* frames may lie in this memory, too */
   WIRE_POOL_BLOCK_GONE = 15 /* no frame lies there any more: unmap it */
 };

@@ -304,8 +304,8 @@ TEST(pool_evicted_holder_keeps_its_frame, 60) {
   struct pool pool;
   cudalink_importer importer;
   cudalink_frame frame;
-  open_pool_with(&pool, (cudalink_exporter_spec){.slots = 3, .max_slots = 3,
-                                                 .hold_limit = 20 * MILLISECOND});
+  open_pool_with(
+      &pool, (cudalink_exporter_spec){.slots = 3, .max_slots = 3, .hold_limit = 20 * MILLISECOND});
   CHECK_OK(cudalink_importer_open(
       &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 1,
                                            .open_timeout = 5 * SECOND}));
@@ -345,8 +345,8 @@ TEST(pool_evicted_holder_keeps_its_frame, 60) {
 static void open_importer(cudalink_importer *importer, uint32_t isolated, uint32_t gpu_wait) {
   CHECK_OK(cudalink_importer_open(
       importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
-                                          .isolated = isolated, .gpu_wait = gpu_wait,
-                                          .writable = 1, .open_timeout = 5 * SECOND}));
+                                          .isolated = isolated, .gpu_wait = gpu_wait, .writable = 1,
+                                          .open_timeout = 5 * SECOND}));
 }
 
 static void pass(struct pool *pool, cudalink_importer importer, uint32_t flags) {
@@ -439,6 +439,28 @@ TEST(pool_other_kinds_copy, 60) {
   CHECK_EQUAL(give(&pool), 0);
   CHECK_EQUAL(statistics_of(&pool).share_copies, 1);
   CHECK_CONTAINS(statistics_of(&pool).share_reason, "vmm");
+  close_pool(&pool);
+}
+
+TEST(pool_on_another_gpu_is_refused, 60) {
+  struct pool pool;
+  CUcontext other;
+  int count, shared;
+  setenv("FAKECUDA_DEVICES", "2", 1);
+  gpu_start();
+  CU(cuDeviceGetCount(&count));
+  if (count < 2) SKIP("needs a GPU");
+  CU(cuDevicePrimaryCtxRetain(&other, 1));
+  open_pool(&pool);
+  char *block = cudalink_pool_alloc(BLOCK, 1, NULL);
+  CHECK(block != NULL);
+  struct tensor tensor = {.data = block, .bytes = 16384};
+  CHECK_STATUS(cudalink_exporter_send_shared(pool.exporter, &pool.description, block, NULL, NONE,
+                                             SECOND, &tensor, drop, &shared),
+               CUDALINK_ERROR_INVALID_ARGUMENT);
+  CHECK_EQUAL(shared, 0);
+  CHECK_CONTAINS(cudalink_last_error(), "a pool of GPU 1, but the frames are on GPU 0");
+  cudalink_pool_free(block, BLOCK, 1, NULL);
   close_pool(&pool);
 }
 
@@ -599,7 +621,8 @@ static int hear_producer(struct old_consumer *old) {
   int type = wire_message_check(buffer, size);
   if (type == WIRE_GENERATION) {
     memcpy(&old->generation, buffer, sizeof old->generation);
-    CHECK_OK(os_segment_map(&old->metadata, handles[1], old->generation.metadata_bytes, false, true));
+    CHECK_OK(
+        os_segment_map(&old->metadata, handles[1], old->generation.metadata_bytes, false, true));
     count = 1;
   }
   for (int h = 0; h < count; h++)

@@ -28,10 +28,11 @@ static union { /* one buffer, aligned, for a message of any type */
   struct wire_status_reply reply;
 } message;
 
-static const uint16_t all_types[] = {
-    WIRE_HELLO,    WIRE_WELCOME, WIRE_REFUSED, WIRE_MAPPED, WIRE_GENERATION, WIRE_GENERATION_CLOSED,
-    WIRE_RELEASED, WIRE_BELL,    WIRE_BYE,     WIRE_CLOSED, WIRE_STATUS,     WIRE_STATUS_REPLY,
-    WIRE_JOINED,   WIRE_POOL_BLOCK, WIRE_POOL_BLOCK_GONE};
+static const uint16_t all_types[] = {WIRE_HELLO,    WIRE_WELCOME,    WIRE_REFUSED,
+                                     WIRE_MAPPED,   WIRE_GENERATION, WIRE_GENERATION_CLOSED,
+                                     WIRE_RELEASED, WIRE_BELL,       WIRE_BYE,
+                                     WIRE_CLOSED,   WIRE_STATUS,     WIRE_STATUS_REPLY,
+                                     WIRE_JOINED,   WIRE_POOL_BLOCK, WIRE_POOL_BLOCK_GONE};
 #define TYPES (sizeof all_types / sizeof all_types[0])
 
 static size_t make_hello(void) {

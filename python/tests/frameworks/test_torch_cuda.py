@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
+import sys
+import time
 
 import cuda_link
 import pytest
@@ -160,3 +163,134 @@ def test_compiled(exporter, importer, mode):
         x = numbers(n) / 65536
         torch.testing.assert_close(step(x), x * 3 + 1)
     assert exporter.statistics().published == 12
+
+
+# ---- memory pools
+
+pools = pytest.mark.skipif(not hasattr(torch.cuda, "MemPool"), reason="memory pools need torch 2.5")
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pool():
+    made = ct.torch_mempool()
+    yield made
+    gc.collect()
+
+
+def in_pool(pool, value, size=65536):
+    with torch.cuda.use_mem_pool(pool):
+        return torch.full((size // 256, 256), float(value), device="cuda")
+
+
+@pools
+def test_a_tensor_of_a_pool_is_sent_as_it_lies(exporter, importer, pool):
+    for n in range(50):
+        exporter.send(in_pool(pool, n), timeout=10)
+        with importer.acquire(10) as frame:
+            assert frame.shared and not frame.writable
+            assert torch.from_dlpack(frame).sum().item() == 65536 * n
+    counters = exporter.statistics()
+    assert (counters.shared, counters.share_copies, counters.copies) == (50, 0, 0)
+    exporter.send(numbers())  # of torch's own memory
+    with importer.acquire(10) as frame:
+        assert not frame.shared and torch.equal(torch.from_dlpack(frame), numbers())
+
+
+@pools
+def test_a_part_of_a_tensor_of_a_pool(exporter, importer, pool):
+    whole = in_pool(pool, 1, 4 * 65536)
+    whole[256:512] = 7
+    exporter.send(whole[256:512])
+    with importer.acquire(10) as frame:
+        assert frame.shared and torch.equal(torch.from_dlpack(frame), whole[256:512])
+    exporter.send(whole[:256, ::2])  # not dense
+    with importer.acquire(10) as frame:
+        assert not frame.shared and torch.equal(torch.from_dlpack(frame), whole[:256, ::2])
+
+
+@pools
+def test_late_numbers_of_a_pool(exporter, importer, pool):
+    """The consumer waits for the stream that send was called on."""
+    stream = torch.cuda.Stream()
+    for n in range(20):
+        with torch.cuda.stream(stream):
+            tensor = in_pool(pool, -1)
+            torch.cuda._sleep(SPIN)
+            exporter.send(tensor.fill_(n), timeout=10)
+        with importer.acquire(10) as frame:
+            assert torch.from_dlpack(frame).sum().item() == 65536 * n
+
+
+@pools
+def test_a_pool_does_not_reuse_what_is_held(exporter, importer, pool):
+    """torch's allocator gives freed memory to the next tensor of the same size at once."""
+    held = []
+    for n in range(4):
+        exporter.send(in_pool(pool, n), timeout=10)
+        held.append(importer.acquire(10))
+    for n in range(200):
+        exporter.send(in_pool(pool, 1000 + n), timeout=10)
+        with importer.acquire(10) as frame:
+            assert torch.from_dlpack(frame).sum().item() == 65536 * (1000 + n)
+    for n, frame in enumerate(held):
+        assert frame.shared and torch.from_dlpack(frame).sum().item() == 65536 * n
+    addresses = {in_pool(pool, 0).data_ptr() for _ in range(3)}
+    assert len(addresses) < 3  # it does reuse
+    exporter.close()
+    others = [in_pool(pool, -1) for _ in range(64)]
+    torch.cuda.synchronize()
+    for n, frame in enumerate(held):
+        assert torch.from_dlpack(frame).sum().item() == 65536 * n
+    del others
+
+
+CONSUMER = """
+import cuda_link, sys, torch
+with cuda_link.open_importer("torch", timeout=30, policy="every", hold=2, once=True) as importer:
+    print("open", flush=True)
+    total, shared = 0, 0
+    for frame in importer:
+        total += int(torch.from_dlpack(frame).double().mean().item())
+        shared += frame.shared
+    print(total, shared, flush=True)
+"""
+
+
+@pools
+def test_a_pool_between_processes(exporter, pool):
+    consumer = subprocess.Popen([sys.executable, "-c", CONSUMER], stdout=subprocess.PIPE, text=True)
+    assert consumer.stdout is not None and consumer.stdout.readline() == "open\n"
+    exporter.wait_consumers(1, timeout=60)
+    for n in range(300):
+        exporter.send(in_pool(pool, n, 65536 * (1 + n % 3)), timeout=30)
+    exporter.wait_taken(timeout=30)
+    exporter.close()
+    total, shared = (int(word) for word in consumer.stdout.readline().split())
+    assert consumer.wait(60) == 0
+    assert total == sum(range(300)) and shared == 300
+
+
+@pools
+def test_memory_of_a_pool_goes(importer, exporter):
+    """With the pool, the tensors, and the frames."""
+    torch.cuda.empty_cache()
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    pool = ct.torch_mempool()
+    tensor = in_pool(pool, 5, 64 * MIB)
+    exporter.send(tensor)
+    assert torch.cuda.mem_get_info()[0] < before - 200 * MIB
+    with importer.acquire(10) as frame:
+        assert frame.shared
+    del frame, tensor, pool
+    for n in range(40):  # until its slot comes round
+        exporter.send(numbers(n), timeout=10)
+        importer.acquire(10).release()
+    end = time.monotonic() + 60
+    while torch.cuda.mem_get_info()[0] < before - 100 * MIB:
+        gc.collect()
+        torch.cuda.empty_cache()
+        exporter.send(numbers(), timeout=10)
+        importer.acquire(10).release()
+        assert time.monotonic() < end
