@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 
+#include "cudalink/pool.h"
 #include "link/exporter.h"
 #include "original.h"
 
@@ -141,6 +142,38 @@ static void take_with_slots(bool only) {
 }
 TEST(outlet_slots_1_to_10, 60) { take_with_slots(false); }
 TEST(outlet_only_slots_1_to_10, 60) { take_with_slots(true); }
+
+static void drop_nothing(void *owner) { ++*(_Atomic int *)owner; }
+
+/* Frames that are published where they lie are copied out of there. */
+static void take_from_pool(bool only) {
+  struct outlet outlet;
+  _Atomic int dropped = 0;
+  int shared;
+  start(&outlet);
+  CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = only}));
+  struct process *consumer = start_consumer(outlet.name);
+  char *block = cudalink_pool_alloc(2 << 20, 0, outlet.stream);
+  CHECK(block != NULL);
+  for (unsigned i = 1; i <= 30; i++) {
+    char *tensor = block + (size_t)4096 * i;
+    gpu_fill(outlet.stream, tensor, outlet.bytes, ++outlet.frames, 0);
+    CHECK_OK(cudalink_exporter_send_shared(outlet.exporter, &outlet.description, tensor, NULL,
+                                           ON(outlet.stream), SECOND, &dropped, drop_nothing,
+                                           &shared));
+    CHECK_EQUAL(shared, !only);
+    expect_taken(consumer, i);
+  }
+  CHECK_EQUAL(statistics_of(&outlet).copies, 30);
+  CHECK_EQUAL(statistics_of(&outlet).shared, only ? 0 : 30);
+  CHECK_EQUAL(statistics_of(&outlet).share_copies, only ? 30 : 0);
+  CHECK_OK(cudalink_exporter_close(outlet.exporter));
+  WAIT_UNTIL(atomic_load(&dropped) == (only ? 0 : 30));
+  cudalink_pool_free(block, 2 << 20, 0, outlet.stream);
+  process_finish(consumer);
+}
+TEST(outlet_of_frames_in_a_pool, 60) { take_from_pool(false); }
+TEST(outlet_only_of_frames_in_a_pool, 60) { take_from_pool(true); }
 
 /* Into a lent slot of the old wire alone: nothing else holds pixels there. */
 TEST(outlet_only_is_converted_into, 60) {

@@ -66,8 +66,16 @@ static void open_pool_with(struct pool *pool, cudalink_exporter_spec spec) {
 }
 static void open_pool(struct pool *pool) { open_pool_with(pool, (cudalink_exporter_spec){0}); }
 
+static bool any_lent(const struct pool *pool) {
+  for (int t = 0; t < TENSORS; t++)
+    if (atomic_load(&pool->tensors[t].lent)) return true;
+  return false;
+}
+
+/* Its consumers have let go, or are about to. */
 static void close_pool(struct pool *pool) {
   CHECK_OK(cudalink_exporter_close(pool->exporter));
+  WAIT_UNTIL(!any_lent(pool));
   cudalink_pool_free(pool->block, BLOCK, 0, pool->stream);
 }
 
@@ -260,6 +268,7 @@ static void hold_beyond_close(bool kill) {
   struct pool pool;
   struct process *holder = open_and_hold(&pool);
   CHECK_EQUAL(send_tensor(&pool, &pool.tensors[1], 0), 1);
+  CU(cuStreamSynchronize(pool.stream)); /* what is not complete is not left behind */
   CHECK_OK(cudalink_exporter_close(pool.exporter));
   settle();
   ask(holder, "take 1");
@@ -283,12 +292,13 @@ static void hold_beyond_close(bool kill) {
 TEST(pool_held_beyond_close, 60) { hold_beyond_close(false); }
 TEST(pool_held_beyond_close_until_death, 60) { hold_beyond_close(true); }
 
-/* A consumer that has taken nothing, and one that is stopped, are told of the end as well. */
+/* A consumer that has taken nothing yet. */
 TEST(pool_close_without_holders, 60) {
   struct pool pool;
   open_pool(&pool);
   struct process *holder = start_holder(&pool, 0);
   give_many(&pool, 3);
+  CU(cuStreamSynchronize(pool.stream));
   CHECK_OK(cudalink_exporter_close(pool.exporter));
   ask(holder, "take 0"); /* the newest */
   ask(holder, "check 0");
@@ -405,7 +415,9 @@ TEST(pool_looks_at_every_byte, 60) {
   CHECK(cudalink_exporter_send_shared(pool.exporter, &pool.description, pool.block + BLOCK - 16376,
                                       NULL, ON(pool.stream), SECOND, &end, drop, &shared) < 0);
   CHECK_EQUAL(shared, 0);
-  close_pool(&pool);
+  CHECK_OK(cudalink_exporter_close(pool.exporter));
+  WAIT_UNTIL(!atomic_load(&end.lent));
+  cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
 
 TEST(pool_isolated_consumers_get_copies, 60) {
