@@ -157,9 +157,7 @@ class ChannelExporter(End):
 
         def call(ns: int) -> None:
             nonlocal shared
-            shared = low.exporter_send_array(
-                self._id, description, array, user, after.kind, after.handle, ns
-            )
+            shared = low.exporter_send_array(self._id, description, array, user, after.kind, after.handle, ns)
 
         self._retry(call, limit)
         return shared

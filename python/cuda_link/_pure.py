@@ -162,7 +162,7 @@ def exporter_send_array(
 
 
 def library_path() -> str:
-    return cast(str, library._name)
+    return library._name
 
 
 def exporter_wait_consumers(exporter: int, count: int, timeout: int) -> None:

@@ -540,6 +540,27 @@ TEST(pool_freed_blocks_are_unmapped, 60) {
   close_pool(&pool);
 }
 
+/* A consumer that can't map a block is told why, and may try again. */
+TEST(pool_mapping_fails_once, 60) {
+  struct pool pool;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  open_pool(&pool);
+  if (!gpu_is_fake()) return;
+  open_importer(&importer, 0, 0);
+  struct tensor plain = {.data = gpu_memory(GPU_MEMORY_DEVICE, 16384, pool.stream), .bytes = 16384};
+  CHECK_EQUAL(send_tensor(&pool, &plain, 0), 0);
+  pass(&pool, importer, 0); /* what is no pool's is mapped */
+  CHECK_EQUAL(give(&pool), 1);
+  settle();
+  FAKE(fakecuda_fail, "cuMemImportFromShareableHandle", 1, CUDA_ERROR_UNKNOWN);
+  CHECK_STATUS(cudalink_importer_acquire(importer, NONE, SECOND, &frame), CUDALINK_ERROR_GPU);
+  CHECK_CONTAINS(cudalink_last_error(), "mapping 2097152 bytes");
+  pass(&pool, importer, CUDALINK_FRAME_SHARED);
+  CHECK_OK(cudalink_importer_close(importer));
+  close_pool(&pool);
+}
+
 /* Who frees under a frame gets what is promised all the same. */
 TEST(pool_free_waits_for_frames, 60) {
   struct pool pool;

@@ -66,7 +66,8 @@ class Tensor:
         self.storage.drop()
 
     def fill(self, array):
-        cu("cuMemcpyHtoD_v2", ctypes.c_uint64(self.storage.address), array.ctypes.data_as(c_void_p), c_size_t(TENSOR))
+        address = ctypes.c_uint64(self.storage.address)
+        cu("cuMemcpyHtoD_v2", address, array.ctypes.data_as(c_void_p), c_size_t(TENSOR))
         return self
 
     def __dlpack_device__(self):
@@ -200,5 +201,5 @@ def test_without_pools(pool, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", torch)
     module = importlib.import_module("cuda_link.torch._pool")
     monkeypatch.delitem(sys.modules, "cuda_link.torch._pool")
-    with pytest.raises(cuda_link.UnsupportedError, match="1.13"):
+    with pytest.raises(cuda_link.UnsupportedError, match=r"1\.13"):
         module.torch_mempool()
