@@ -122,20 +122,6 @@ void link_sleep_attached(struct acquire *acquire, struct link_attachment *attach
 
 /* ---- one look -------------------------------------------------------------------------------------------- */
 
-/* Its planes lie in a block of a pool. 1: of which this process has not mapped that one (yet). */
-static int fill_shared(struct link_attachment *attachment, struct link_entry *entry,
-                       const struct wire_place *place, cudalink_frame *frame) {
-  const struct link_pool_mapping *pool = link_pool_find(attachment, place->block);
-  if (!pool) return 1;
-  int status = wire_place_check(place, pool->block.bytes);
-  if (status < 0) return status;
-  entry->pool_block = place->block;
-  frame->flags |= CUDALINK_FRAME_SHARED;
-  frame->writable = pool->block.writable;
-  frame->data = (char *)pool->block.address + place->offset;
-  return CUDALINK_OK;
-}
-
 static int fill(struct link_attachment *attachment, uint32_t e, cudalink_frame *frame) {
   struct link_entry *entry = &attachment->entries[e];
   const struct link_mapping *mapping = &attachment->mappings[entry->mapping];
@@ -160,7 +146,7 @@ static int fill(struct link_attachment *attachment, uint32_t e, cudalink_frame *
   frame->user = frame->description.user_size
                     ? metadata + wire_metadata_user_offset(geometry->plane_count)
                     : NULL;
-  return place.block ? fill_shared(attachment, entry, &place, frame) : CUDALINK_OK;
+  return place.block ? link_pool_fill(attachment, entry, &place, frame) : CUDALINK_OK;
 }
 
 bool link_is_evicted(const struct link_attachment *attachment) {

@@ -280,7 +280,7 @@ static int begin_frame(cudalink_exporter handle, const cudalink_description *des
                        exporter->name);
   if (status == CUDALINK_OK) status = begin_locked(&begin, description, handle.id, slot);
   if (status < 0) {
-    link_share_unlock(exporter);
+    link_exporter_unlock(exporter);
     return status;
   }
   /* Lets go of the mutex for memory. Still BEGINNING: neither close nor another thread ends it. */
@@ -293,7 +293,7 @@ static int begin_frame(cudalink_exporter handle, const cudalink_description *des
   exporter->begun = LINK_BEGUN;
   if (status < 0) link_end_begun(exporter);
   if (exporter->closing) link_changed(exporter);
-  link_share_unlock(exporter);
+  link_exporter_unlock(exporter);
   return status;
 }
 

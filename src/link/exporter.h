@@ -49,19 +49,20 @@ struct link_exporter;
 /* One block of slot memory. */
 struct link_generation {
   uint64_t number;
+  uint64_t shared_slots; /* bit s: its frame lies in a pool */
   struct gpu_block block;
   struct os_segment metadata; /* GPU kinds; address NULL on host */
   struct wire_geometry geometry;
   os_handle inside; /* the block's handle in the service thread's table */
   os_handle inside_metadata;
   uint64_t look_in[WIRE_MAX_SLOTS]; /* exporter->look that each slot's metadata hold; 0 = another */
-  uint64_t frame_in[WIRE_MAX_SLOTS];         /* sequence of the frame in each slot, 0 = none */
-  struct link_share *shared[WIRE_MAX_SLOTS]; /* where the frame lies; NULL: in the slot */
-  uint16_t redelivered[WIRE_MAX_SLOTS];      /* bit g: group g was offered this frame twice */
-  uint32_t group_hold[WIRE_MAX_SLOTS];       /* frames not yet offered, or offered and not taken */
-  uint64_t pinned;                           /* bit m: evicted member m may still read it */
+  uint64_t frame_in[WIRE_MAX_SLOTS];    /* sequence of the frame in each slot, 0 = none */
+  uint16_t redelivered[WIRE_MAX_SLOTS]; /* bit g: group g was offered this frame twice */
+  uint32_t group_hold[WIRE_MAX_SLOTS];  /* frames not yet offered, or offered and not taken */
+  uint64_t pinned;                      /* bit m: evicted member m may still read it */
   bool retired;
   struct link_generation *older;
+  struct link_share *shared[WIRE_MAX_SLOTS]; /* where; of slots in shared_slots */
 };
 
 /* Mailboxes that a GPU's driver was told of together. */
@@ -235,7 +236,6 @@ struct link_exporter {
   struct link_group groups[LINK_MAX_GROUPS];
   bool grouped; /* there was a group once */
   struct link_doomed *doomed;
-  struct link_known pools[LINK_MAX_POOL_BLOCKS];
   uint32_t shares;                                /* frames of pools that have not ended */
   struct link_share *ended;                       /* whose owners are to be told */
   struct os_segment spares[2 * LINK_MAILBOX_ROW]; /* mailboxes that are ready; GPUs only */
@@ -263,9 +263,20 @@ struct link_exporter {
   struct link_connection connections[LINK_MAX_CONNECTIONS];
   uint32_t connection_limit; /* records beyond it were never used */
   struct service_timer close_timer;
+
+  /* Under the mutex. */
+  struct link_known pools[LINK_MAX_POOL_BLOCKS];
 };
 
 extern struct link_table link_exporters;
+
+/* Out of the mutex, behind what may have ended frames that lie in pools. */
+static inline void link_exporter_unlock(struct link_exporter *exporter) {
+  if (exporter->ended)
+    link_share_unlock(exporter);
+  else
+    link_object_unlock(exporter);
+}
 
 /* Walks the members that are scanned: bit by bit of the mask. `continue` and `return` do what they
  * say; `break` would only go on to the next member, so it is not used. */

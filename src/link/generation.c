@@ -213,8 +213,8 @@ static bool group_member_holds(const struct link_exporter *exporter,
 
 void link_generation_doom(struct link_exporter *exporter, struct link_generation *generation) {
   if (generation->retired) exporter->retired_bytes -= generation->geometry.memory_bytes;
-  for (uint32_t s = 0; s < WIRE_MAX_SLOTS; s++)
-    if (generation->shared[s]) link_doom_share(exporter, generation->shared[s]);
+  for (uint64_t left = generation->shared_slots; left; left &= left - 1)
+    link_doom_share(exporter, generation->shared[__builtin_ctzll(left)]);
   link_doom_block(exporter, &generation->block, generation->inside);
   link_doom_segment(exporter, &generation->metadata);
   if (generation->inside_metadata != OS_NO_HANDLE) {

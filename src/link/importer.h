@@ -110,7 +110,6 @@ struct link_attachment {
   struct link_entry entries[WIRE_MAX_ENTRIES];
   uint32_t held; /* entries with a word */
   struct link_mapping mappings[LINK_MAX_MAPPINGS];
-  struct link_pool_mapping pools[LINK_MAX_POOL_MAPPINGS];
   uint32_t pool_count;
   uint64_t last;   /* sequence got last, 0 = none */
   uint64_t first;  /* every frame: the first one that is kept for us; 0 = not known */
@@ -139,6 +138,9 @@ struct link_attachment {
   os_handle peer;
   struct service_source word; /* signalled when the producer's process ends */
   uint64_t death;             /* our own end is told by */
+
+  /* Under the mutex; there are pool_count. */
+  struct link_pool_mapping pools[LINK_MAX_POOL_MAPPINGS];
 };
 
 enum link_search { LINK_SEARCH_OFF = 0, LINK_SEARCH_ON, LINK_SEARCH_JOINING };
@@ -272,7 +274,9 @@ void link_pool_add(struct link_attachment *attachment, const struct wire_pool_bl
                    os_handle *handle);
 /* The producer says that no frame lies there any more. */
 void link_pool_gone(struct link_attachment *attachment, uint64_t number);
-struct link_pool_mapping *link_pool_find(struct link_attachment *attachment, uint64_t number);
+/* A leased frame whose planes lie there. 1: this process has not mapped that block (yet). */
+int link_pool_fill(struct link_attachment *attachment, struct link_entry *entry,
+                   const struct wire_place *place, cudalink_frame *frame);
 /* One that is to be mapped. */
 struct link_pool_mapping *link_pool_pending(struct link_attachment *attachment);
 /* Maps it. Drops the mutex meanwhile. */

@@ -56,8 +56,9 @@ bool link_mapping_any(const struct link_attachment *attachment) {
 }
 
 bool link_mapping_pending(struct link_attachment *attachment) {
-  return !attachment->importer->mapping &&
-         (next_pending(attachment) != NULL || link_pool_pending(attachment) != NULL);
+  if (attachment->importer->mapping) return false;
+  return next_pending(attachment) != NULL ||
+         (attachment->pool_count && link_pool_pending(attachment) != NULL);
 }
 
 /* Service thread: the handles are of its table. */

@@ -15,7 +15,7 @@ static struct link_pool_mapping *place_of(struct link_attachment *attachment, ui
   return NULL;
 }
 
-struct link_pool_mapping *link_pool_find(struct link_attachment *attachment, uint64_t number) {
+static struct link_pool_mapping *find_mapped(struct link_attachment *attachment, uint64_t number) {
   struct link_pool_mapping *found = attachment->pool_count ? place_of(attachment, number) : NULL;
   return found && found->mapped ? found : NULL;
 }
@@ -26,6 +26,19 @@ struct link_pool_mapping *link_pool_pending(struct link_attachment *attachment) 
     if (pool->number && !pool->mapped && !pool->busy) return pool;
   }
   return NULL;
+}
+
+int link_pool_fill(struct link_attachment *attachment, struct link_entry *entry,
+                   const struct wire_place *place, cudalink_frame *frame) {
+  const struct link_pool_mapping *pool = find_mapped(attachment, place->block);
+  if (!pool) return 1;
+  int status = wire_place_check(place, pool->block.bytes);
+  if (status < 0) return status;
+  entry->pool_block = place->block;
+  frame->flags |= CUDALINK_FRAME_SHARED;
+  frame->writable = pool->block.writable;
+  frame->data = (char *)pool->block.address + place->offset;
+  return CUDALINK_OK;
 }
 
 void link_pool_add(struct link_attachment *attachment, const struct wire_pool_block *message,

@@ -398,7 +398,7 @@ static int follow_up(struct link_exporter *exporter, cudalink_stream stream) {
 static int followed(struct link_publish *publish, int status) {
   publish->published = status == CUDALINK_OK;
   if (publish->published) status = follow_up(publish->exporter, publish->stream);
-  link_share_unlock(publish->exporter);
+  link_exporter_unlock(publish->exporter);
   return status;
 }
 

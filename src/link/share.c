@@ -101,6 +101,7 @@ void link_share_freed(const struct pool_block *block) {
 void link_share_begin(struct link_exporter *exporter, struct link_generation *generation,
                       uint32_t slot, struct link_share *share) {
   generation->shared[slot] = share;
+  generation->shared_slots |= UINT64_C(1) << slot;
   find(exporter, share->block)->frames++;
   exporter->shares++;
 }
@@ -124,6 +125,12 @@ void link_share_end(struct link_exporter *exporter, struct link_share *share) {
   exporter->ended = share;
 }
 
+void link_share_leave_slot(struct link_exporter *exporter, struct link_generation *generation,
+                           uint32_t slot) {
+  generation->shared_slots &= ~(UINT64_C(1) << slot);
+  link_share_end(exporter, generation->shared[slot]);
+}
+
 static struct link_share *take_ended(struct link_exporter *exporter) {
   struct link_share *ended = exporter->ended;
   exporter->ended = NULL;
@@ -131,7 +138,7 @@ static struct link_share *take_ended(struct link_exporter *exporter) {
 }
 
 void link_share_unlock(struct link_exporter *exporter) {
-  struct link_share *share = exporter->ended ? take_ended(exporter) : NULL;
+  struct link_share *share = take_ended(exporter);
   link_object_unlock(exporter);
   while (share) {
     struct link_share *next = share->next;
@@ -151,8 +158,8 @@ void link_share_hand_over(struct link_exporter *exporter) {
 
 bool link_share_held(const struct link_exporter *exporter,
                      const struct link_generation *generation) {
-  for (uint32_t s = 0; s < WIRE_MAX_SLOTS; s++)
-    if (generation->shared[s] && link_slot_wanted(exporter, generation, s)) return true;
+  for (uint64_t left = generation->shared_slots; left; left &= left - 1)
+    if (link_slot_wanted(exporter, generation, (uint32_t)__builtin_ctzll(left))) return true;
   return false;
 }
 

@@ -48,6 +48,8 @@ void link_share_begin(struct link_exporter *exporter, struct link_generation *ge
                       uint32_t slot, struct link_share *share);
 /* Nobody reads it any more. Its owner is told by whoever comes out of the mutex, */
 void link_share_end(struct link_exporter *exporter, struct link_share *share);
+void link_share_leave_slot(struct link_exporter *exporter, struct link_generation *generation,
+                           uint32_t slot);
 /* as here, on a thread of the program; unlocks the exporter; */
 void link_share_unlock(struct link_exporter *exporter);
 /* or by the reaper. */

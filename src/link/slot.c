@@ -148,8 +148,7 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
     if (current->group_hold[slot]) continue;
     if (!take(exporter, slot)) continue;
     current->frame_in[slot] = 0;
-    if (current->shared[slot]) link_share_end(exporter, current->shared[slot]);
-    current->shared[slot] = NULL;
+    if (current->shared_slots >> slot & 1) link_share_leave_slot(exporter, current, slot);
     *why = LINK_FREE;
     return (int32_t)slot;
   }

@@ -290,7 +290,7 @@ static int decode_body(cudalink_frame *frame, const struct wire_header *header, 
 }
 
 static int decode(cudalink_frame *frame, const void *metadata, const struct wire_limits *limits,
-                  bool shares, struct wire_place *place) {
+                  uint32_t known_flags, struct wire_place *place) {
   struct wire_header header;
   memcpy(&header, metadata, sizeof header);
   COPY_ENDS(&header);
@@ -299,8 +299,8 @@ static int decode(cudalink_frame *frame, const void *metadata, const struct wire
   description->plane_count = 0;
   description->user_size = 0;
   place->block = 0;
-  if (!shares) header.flags &= ~WIRE_HEADER_SHARED;
-  bool invalid = (header.flags & (WIRE_HEADER_INVALID | WIRE_HEADER_SHARED)) == WIRE_HEADER_INVALID;
+  header.flags &= known_flags;
+  bool invalid = header.flags == WIRE_HEADER_INVALID;
   int status = decode_frame(frame, &header, limits, invalid);
   if (status == CUDALINK_OK && !invalid)
     status = decode_body(frame, &header, (const char *)metadata + sizeof header, limits, place);
@@ -314,10 +314,10 @@ static int decode(cudalink_frame *frame, const void *metadata, const struct wire
 int wire_description_decode(cudalink_frame *frame, const void *metadata,
                             const struct wire_limits *limits) {
   struct wire_place place;
-  return decode(frame, metadata, limits, false, &place);
+  return decode(frame, metadata, limits, WIRE_HEADER_INVALID, &place);
 }
 
 int wire_description_decode_place(cudalink_frame *frame, const void *metadata,
                                   const struct wire_limits *limits, struct wire_place *place) {
-  return decode(frame, metadata, limits, true, place);
+  return decode(frame, metadata, limits, WIRE_HEADER_INVALID | WIRE_HEADER_SHARED, place);
 }
