@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "gpu.h"
+#include "link/reaper.h"
 
 struct channel {
   cudalink_exporter exporter;
@@ -84,6 +85,30 @@ TEST(capturing_stream_is_refused, 60) {
   CU(cuStreamSynchronize(capturing));
   publish(&channel, ON(channel.stream));
   close_channel(&channel);
+}
+
+/* A whole life of a channel, and what the reaper does behind it, beside a capture that minds every thread. */
+static void live_beside_a_capture(cudalink_kind kind) {
+  struct channel channel;
+  cudalink_frame frame;
+  CUgraph graph;
+  CUstream capturing = gpu_stream(), consumer = gpu_stream();
+  CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  open_channel(&channel, kind);
+  for (int i = 0; i < 5; i++) {
+    publish(&channel, ON(channel.stream));
+    CHECK_OK(cudalink_importer_acquire(channel.importer, ON(consumer), 10 * SECOND, &frame));
+    CHECK_OK(cudalink_frame_release(&frame, ON(consumer)));
+  }
+  close_channel(&channel);
+  reaper_drain();
+  CU(cuStreamEndCapture(capturing, &graph));
+}
+
+TEST(a_capture_goes_on_beside_a_channel, 60) {
+  gpu_start();
+  live_beside_a_capture(CUDALINK_KIND_VMM);
+  live_beside_a_capture(CUDALINK_KIND_IPC);
 }
 
 TEST(stream_not_said_is_refused, 60) {

@@ -258,17 +258,19 @@ with cuda_link.open_importer("torch", timeout=30, policy="every", hold=2, once=T
 
 
 @pools
-def test_a_pool_between_processes(exporter, pool):
-    consumer = subprocess.Popen([sys.executable, "-c", CONSUMER], stdout=subprocess.PIPE, text=True)
-    assert consumer.stdout is not None and consumer.stdout.readline() == "open\n"
-    exporter.wait_consumers(1, timeout=60)
-    for n in range(300):
-        exporter.send(in_pool(pool, n, 65536 * (1 + n % 3)), timeout=30)
-    exporter.wait_taken(timeout=30)
-    exporter.close()
-    total, shared = (int(word) for word in consumer.stdout.readline().split())
-    assert consumer.wait(60) == 0
-    assert total == sum(range(300)) and shared == 300
+def test_a_pool_between_processes(pool):
+    options = {"shape": (256, 256), "dtype": "float32", "kind": "vmm", "slots": 8}
+    exporter = cuda_link.open_exporter("torch", hold_limit=None, **options)  # it may load for long
+    with exporter, subprocess.Popen([sys.executable, "-c", CONSUMER], stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None and it.stdout.readline() == "open\n"
+        exporter.wait_consumers(1, timeout=60)
+        for n in range(300):
+            exporter.send(in_pool(pool, n, 65536 * (1 + n % 3)), timeout=60)
+        exporter.wait_taken(timeout=60)
+        exporter.close()
+        total, shared = (int(word) for word in it.stdout.readline().split())
+        assert it.wait(60) == 0
+        assert total == sum(range(300)) and shared == 300
 
 
 @pools

@@ -100,12 +100,14 @@ static int event_record(struct gpu_event *event, cudalink_stream stream) {
   return status;
 }
 
+/* In relaxed mode: it would end a capture of another thread's. */
 static int event_query(struct gpu_event *event) {
   struct cuda_device *device = cuda_of(event->device);
-  int status = cuda_enter_quickly(device);
+  CUstreamCaptureMode mode;
+  int status = cuda_enter(device, &mode);
   if (status < 0) return status;
   CUresult result = device->driver->cuEventQuery(event_of(event));
-  cuda_leave_quickly(device);
+  cuda_leave(device, mode);
   if (result == CUDA_ERROR_NOT_READY)
     return error_set(CUDALINK_ERROR_BUSY, "what was queued before the event is not done yet");
   return cuda_error(device->driver, result, "looking at an event");

@@ -187,12 +187,14 @@ int cuda_stream_wait(struct gpu_device *gpu, cudalink_stream stream, wire_word *
   return cuda_error(device->driver, result, "queuing a wait on the stream");
 }
 
+/* In relaxed mode: asking a stream would end a capture of another thread's. */
 bool cuda_waits_landed(struct gpu_device *gpu) {
   struct cuda_device *device = cuda_of(gpu);
-  if (cuda_enter_quickly(device) < 0) return true; /* a dead context runs nothing */
+  CUstreamCaptureMode mode;
+  if (cuda_enter(device, &mode) < 0) return true; /* a dead context runs nothing */
   CUresult waits = device->driver->cuStreamQuery(device->wait_stream);
   CUresult writes = device->driver->cuStreamQuery(device->event_stream);
-  cuda_leave_quickly(device);
+  cuda_leave(device, mode);
   return waits != CUDA_ERROR_NOT_READY && writes != CUDA_ERROR_NOT_READY;
 }
 
