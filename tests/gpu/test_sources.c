@@ -152,6 +152,29 @@ TEST(source_on_another_gpu, 60) {
   free(picture);
 }
 
+TEST(source_on_another_gpu_without_access, 60) {
+  struct channel channel;
+  CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, 1}};
+  CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 1}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle handle;
+  CUdeviceptr address;
+  const size_t bytes = (size_t)2 << 20;
+  setenv("FAKECUDA_DEVICES", "2", 1);
+  gpu_start_on(1);
+  gpu_start();
+  CU(cuMemAddressReserve(&address, bytes, 0, 0, 0));
+  CU(cuMemCreate(&handle, bytes, &properties, 0));
+  CU(cuMemMap(address, bytes, 0, handle, 0));
+  CU(cuMemSetAccess(address, bytes, &access, 1));
+  open_picture(&channel, false);
+  expect_refused(&channel, (void *)(uintptr_t)address, "is on GPU 1", "not opened to GPU 0");
+  access.location.id = 0;
+  CU(cuMemSetAccess(address, bytes, &access, 1));
+  CHECK_OK(send(&channel, (void *)(uintptr_t)address));
+  close_channel(&channel);
+}
+
 static void refuse_what_is_gone(bool strict) {
   struct channel channel;
   gpu_start();

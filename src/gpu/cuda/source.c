@@ -79,12 +79,30 @@ static int check_strict(const struct cuda_device *device, const struct gpu_copy 
                    address, found->ordinal, (int)device->device);
 }
 
+/* Memory of another GPU's that was mapped in pieces is open to those GPUs alone that the program named: a
+ * copy on any other would end the context. Of other memory the driver tells no access; it copies that. */
+static int check_access(struct cuda_device *device, const struct gpu_copy *copy,
+                        const struct cuda_source *found) {
+  CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, device->device};
+  unsigned long long access = 0;
+  if (found->managed || found->type != CU_MEMORYTYPE_DEVICE || found->ordinal == device->device)
+    return CUDALINK_OK;
+  CUdeviceptr address = (CUdeviceptr)(uintptr_t)copy->source;
+  if (device->driver->cuMemGetAccess(&access, &here, address) != CUDA_SUCCESS || access)
+    return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                   "the source 0x%llx is on GPU %d and was not opened to GPU %d, where the frames "
+                   "are: cuMemSetAccess for it, or send a copy",
+                   (unsigned long long)address, found->ordinal, (int)device->device);
+}
+
 int cuda_source_check(struct cuda_device *device, const struct gpu_copy *copy,
                       struct cuda_source *found) {
   int status = cuda_source_find(device, copy->source, found);
   if (status < 0) return status;
   if (!found->type) return check_unknown(device, copy);
   if (copy->strict) status = check_strict(device, copy, found);
+  if (status == CUDALINK_OK) status = check_access(device, copy, found);
   return status < 0 ? status : check_size(device, copy, found);
 }
 
