@@ -362,9 +362,8 @@ public:
     return status(cudalink_exporter_send(get(), &description, data, user, on, timeout.count()));
   }
   result<cudalink_stream> stream() const {
-    return detail::fill<cudalink_stream>([&](cudalink_stream &filled) {
-      return cudalink_exporter_get_stream(get(), &filled);
-    });
+    return detail::fill<cudalink_stream>(
+        [&](cudalink_stream &filled) { return cudalink_exporter_get_stream(get(), &filled); });
   }
   status wait_consumers(std::uint32_t count, nanoseconds timeout) {
     return status(cudalink_exporter_wait_consumers(get(), count, timeout.count()));

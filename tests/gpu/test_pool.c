@@ -28,7 +28,8 @@ static void drop(void *owner) {
   struct tensor *tensor = owner;
   CU(cuCtxSetCurrent(gpu_context()));
   CU(cuMemsetD8((CUdeviceptr)(uintptr_t)tensor->data, 0xdd, tensor->bytes));
-  CU(cuStreamSynchronize(NULL)); /* the call alone does not wait, and no stream of ours waits for it */
+  CU(cuStreamSynchronize(
+      NULL)); /* the call alone does not wait, and no stream of ours waits for it */
   atomic_fetch_add(&tensor->drops, 1);
   atomic_store(&tensor->lent, false);
 }

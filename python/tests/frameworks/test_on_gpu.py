@@ -32,7 +32,7 @@ LIMIT = 60  # seconds after which a hang is shown and ends the run
 WARM = 4  # frames until all kernels are loaded: loading one waits for the kernels that run
 
 
-HANGS = open(os.environ.get("GPU_HANGS", os.devnull), "a", buffering=1)  # noqa: SIM115 (of the whole run)
+HANGS = open(os.environ.get("GPU_HANGS", os.devnull), "a", buffering=1)
 
 
 @pytest.fixture(autouse=True)

@@ -260,8 +260,9 @@ with cuda_link.open_importer("torch", timeout=30, policy="every", hold=2, once=T
 @pools
 def test_a_pool_between_processes(pool):
     options = {"shape": (256, 256), "dtype": "float32", "kind": "vmm", "slots": 8}
+    command = [sys.executable, "-c", CONSUMER]
     exporter = cuda_link.open_exporter("torch", hold_limit=None, **options)  # it may load for long
-    with exporter, subprocess.Popen([sys.executable, "-c", CONSUMER], stdout=subprocess.PIPE, text=True) as it:
+    with exporter, subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as it:
         assert it.stdout is not None and it.stdout.readline() == "open\n"
         exporter.wait_consumers(1, timeout=60)
         for n in range(300):
