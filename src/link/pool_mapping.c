@@ -59,10 +59,12 @@ void link_pool_add(struct link_attachment *attachment, const struct wire_pool_bl
   attachment->pool_count++;
 }
 
-/* Held, or given back behind a stream that has not come so far. */
+/* Held, or given back behind a stream that has not come so far. What is held is known here: the producer can
+ * write to the mailbox, too. */
 static bool in_use(const struct link_attachment *attachment, uint64_t number) {
   for (uint32_t e = 0; e < attachment->entry_count; e++) {
     if (attachment->entries[e].pool_block != number) continue;
+    if (attachment->entries[e].word) return true;
     uint64_t want = atomic_load_explicit(&attachment->mailbox->want[e], memory_order_relaxed);
     /* acquire: pairs with the stream's write of done; its reads are over. */
     if (want && atomic_load_explicit(&attachment->mailbox->done[e], memory_order_acquire) != want)

@@ -766,3 +766,36 @@ TEST(pool_consumers_believe_nothing, 60) {
   CHECK_OK(cudalink_importer_close(importer));
   close_pool(&pool);
 }
+
+/* The mailbox is memory of both ends. Service thread. */
+static int claim_released(void *argument) {
+  struct link_exporter *exporter = argument;
+  struct wire_mailbox *mailbox = exporter->mailboxes[0];
+  struct wire_pool_block_gone message = {.number = exporter->pools[0].block->number};
+  for (uint32_t e = 0; e < exporter->members[0].entries; e++)
+    atomic_store(&mailbox->done[e], atomic_load(&mailbox->want[e]));
+  link_send(exporter->members[0].connection, &message, WIRE_POOL_BLOCK_GONE, sizeof message, NULL,
+            0);
+  return CUDALINK_OK;
+}
+
+/* What a consumer holds stays mapped, whatever the producer says and writes. */
+TEST(pool_held_frame_stays_mapped, 60) {
+  struct pool pool;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  open_pool(&pool);
+  open_importer(&importer, 0, 0);
+  CHECK_EQUAL(give(&pool), 1);
+  CHECK_OK(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame));
+  struct link_exporter *exporter = link_table_lock(&link_exporters, pool.exporter.id);
+  link_object_unlock(exporter);
+  CHECK_OK(service_call(claim_released, exporter));
+  settle();
+  settle();
+  gpu_check(pool.stream, frame.data, 16384, frame.sequence, 0, pool.counts);
+  CHECK_EQUAL(gpu_counts_read(pool.counts, pool.stream).wrong, 0);
+  CHECK_OK(cudalink_frame_release(&frame, NONE));
+  CHECK_OK(cudalink_importer_close(importer));
+  close_pool(&pool);
+}
