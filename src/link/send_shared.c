@@ -59,6 +59,17 @@ static int failed(const struct shared_send *send, const cudalink_slot *slot, int
   return error_set(status, "%s", sentence);
 }
 
+/* Another thread, or a `drop` that begin has called, may have closed the exporter: then its memory is gone. */
+static int write_user(const struct shared_send *send, const cudalink_slot *slot) {
+  struct link_exporter *exporter = NULL;
+  if (!slot->user) return CUDALINK_OK;
+  int status = link_lock_begun(send->handle, slot, call, &exporter);
+  if (status < 0) return status;
+  link_copy_user(slot->user, send->user, send->description->user_size);
+  link_object_unlock(exporter);
+  return CUDALINK_OK;
+}
+
 /* Takes the share over if *shared becomes 1. */
 static int publish(const struct shared_send *send, struct link_share *share, uint64_t bytes,
                    int *shared) {
@@ -66,9 +77,9 @@ static int publish(const struct shared_send *send, struct link_share *share, uin
   int status = link_begin_shared(send->handle, send->description, send->timeout, &slot);
   if (status < 0) return status;
   NVTX_RANGE("cudalink.exporter", slot.index);
-  if (slot.user) link_copy_user(slot.user, send->user, send->description->user_size);
+  status = write_user(send, &slot);
   struct link_publish publish = {.slot = &slot, .stream = send->stream, .share = share};
-  status = link_publish_frame(&publish, send->handle, call);
+  if (status == CUDALINK_OK) status = link_publish_frame(&publish, send->handle, call);
   *shared = publish.published;
   if (publish.published) return status;
   return status > 0 ? copy_begun(send, &slot, bytes) : failed(send, &slot, status);

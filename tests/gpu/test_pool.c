@@ -799,3 +799,37 @@ TEST(pool_held_frame_stays_mapped, 60) {
   CHECK_OK(cudalink_importer_close(importer));
   close_pool(&pool);
 }
+
+/* ---- calls in odd places ------------------------------------------------------------------------------------ */
+
+static bool is_open(cudalink_exporter exporter) {
+  struct link_exporter *found = link_table_lock(&link_exporters, exporter.id);
+  if (found) link_object_unlock(found);
+  return found != NULL;
+}
+
+/* Until its memory is gone. */
+static void close_and_wait(void *owner) {
+  struct pool *pool = owner;
+  if (cudalink_exporter_close(pool->exporter) < 0) return; /* the second frame's */
+  WAIT_UNTIL(!is_open(pool->exporter));
+  settle();
+}
+
+/* The owner of an older frame is told inside of a send. */
+TEST(pool_owner_closes_the_channel, 60) {
+  struct pool pool;
+  char user[64] = "of the frame";
+  open_pool_with(&pool, (cudalink_exporter_spec){.slots = 3, .max_slots = 3, .user_size = 64});
+  pool.description.user_size = sizeof user;
+  int status = CUDALINK_OK, shared = 1;
+  for (int t = 0; t < 4 && status == CUDALINK_OK; t++) {
+    CHECK_EQUAL(shared, 1);
+    status = cudalink_exporter_send_shared(pool.exporter, &pool.description, pool.tensors[t].data,
+                                           user, NONE, SECOND, &pool, close_and_wait, &shared);
+  }
+  CHECK_EQUAL(status, CUDALINK_ERROR_CLOSED);
+  CHECK_EQUAL(shared, 0);
+  settle();
+  cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
+}
