@@ -114,7 +114,8 @@ int cudalink_exporter_send_shared(cudalink_exporter handle, const cudalink_descr
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", call,
                      description ? "shared" : "description");
   *shared = 0;
-  int status = cudalink_description_bytes(description, &bytes);
+  int status = service_check_fork(); /* the table's lock may have been held at the fork */
+  if (status == CUDALINK_OK) status = cudalink_description_bytes(description, &bytes);
   if (status < 0) return status;
   struct shared_send send = {handle, description, data, user, stream, timeout};
   struct pool_block *block = bytes ? pool_find(data, bytes, &offset) : NULL;

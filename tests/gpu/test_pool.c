@@ -4,10 +4,14 @@
  * be: pieces of blocks, and overwritten as soon as their owner may have them again.
  */
 #include <poll.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cudalink/pool.h"
 #include "gpu.h"
 #include "link/exporter.h"
+#include "link/pool.h"
 #include "link/reaper.h"
 
 #define NONE CUDALINK_STREAM_COMPLETE
@@ -832,4 +836,46 @@ TEST(pool_owner_closes_the_channel, 60) {
   CHECK_EQUAL(shared, 0);
   settle();
   cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
+}
+
+struct looker {
+  const char *block;
+  _Atomic bool over;
+};
+
+static void *look_often(void *argument) {
+  struct looker *looker = argument;
+  while (!atomic_load(&looker->over)) {
+    uint64_t offset;
+    pool_leave(pool_find(looker->block, 1, &offset));
+  }
+  return NULL;
+}
+
+static void send_as_child(const struct pool *pool) {
+  int shared;
+  alarm(20); /* or it would wait for ever */
+  int status =
+      cudalink_exporter_send_shared(pool->exporter, &pool->description, pool->tensors[0].data, NULL,
+                                    NONE, SECOND, NULL, NULL, &shared);
+  _exit(status == CUDALINK_ERROR_FORKED && !shared ? 0 : 1);
+}
+
+/* Another thread may hold the table of blocks at the fork. */
+TEST(pool_send_in_a_forked_child, 120) {
+  struct pool pool;
+  pthread_t thread;
+  open_pool(&pool);
+  struct looker looker = {.block = pool.block};
+  CHECK_EQUAL(pthread_create(&thread, NULL, look_often, &looker), 0);
+  for (int i = 0; i < 50; i++) {
+    int ended;
+    pid_t child = fork();
+    if (!child) send_as_child(&pool);
+    CHECK_EQUAL(waitpid(child, &ended, 0), child);
+    CHECK_EQUAL(ended, 0);
+  }
+  atomic_store(&looker.over, true);
+  CHECK_EQUAL(pthread_join(thread, NULL), 0);
+  close_pool(&pool);
 }
