@@ -17,17 +17,17 @@
 
 static _Alignas(64) unsigned char buffer[WIRE_MAX_MESSAGE + 64];
 
-void link_send(struct link_connection *connection, void *message, enum wire_message_type type,
+bool link_send(struct link_connection *connection, void *message, enum wire_message_type type,
                size_t bytes, const os_handle *handles, int count) {
   wire_message_start(message, type, bytes);
-  /* A full queue or a dead peer: the end of the connection will tell. */
-  os_send(connection->source.handle, message, bytes, handles, count);
+  /* A dead peer: the end of the connection will tell. */
+  return os_send(connection->source.handle, message, bytes, handles, count) != CUDALINK_ERROR_BUSY;
 }
 
-void link_send_plain(struct link_connection *connection, enum wire_message_type type,
+bool link_send_plain(struct link_connection *connection, enum wire_message_type type,
                      uint64_t value) {
   struct wire_plain message = {.value = value};
-  link_send(connection, &message, type, sizeof message, NULL, 0);
+  return link_send(connection, &message, type, sizeof message, NULL, 0);
 }
 
 static void refuse(struct link_connection *connection, int error) {
@@ -418,6 +418,16 @@ int link_accept_start(struct link_exporter *exporter) {
   return status;
 }
 
+/* Behind all that it is still to be told; who can't be told now is told when it reads again. */
+void link_tell_closed(struct link_connection *connection) {
+  struct link_exporter *exporter = connection->exporter;
+  bool member = connection->state == LINK_CONNECTION_MEMBER;
+  bool behind = member && exporter->members[connection->member].untold;
+  if (connection->told_closed) return;
+  connection->told_closed = !behind && link_send_plain(connection, WIRE_CLOSED, 0);
+  exporter->untold |= !connection->told_closed;
+}
+
 void link_accept_stop(struct link_exporter *exporter) {
   if (!exporter->listener_paused) service_unwatch(&exporter->listener);
   exporter->listener_paused = false;
@@ -427,7 +437,7 @@ void link_accept_stop(struct link_exporter *exporter) {
   for (uint32_t i = 0; i < exporter->connection_limit; i++) {
     struct link_connection *connection = &exporter->connections[i];
     if (connection->state == LINK_CONNECTION_NONE) continue;
-    link_send_plain(connection, WIRE_CLOSED, 0);
+    link_tell_closed(connection);
     connection->said_bye = true;
     /* Members may still wait for what is queued, or have legacy handles open (exporter.c, close_fire). */
     if (connection->state != LINK_CONNECTION_MEMBER) end(connection);

@@ -114,6 +114,7 @@ struct link_member {
   struct wire_mailbox *mailbox;
   uint32_t entries, hold, policy;
   bool wants_isolated, isolated_writable, gpu_wait;
+  bool untold;     /* its queue was full: it lacks what others were told */
   bool maps_pools; /* and may: an isolated one gets copies */
   int32_t group;   /* index, or -1 */
   struct os_credentials who;
@@ -162,6 +163,7 @@ struct link_connection {
   uint64_t death;             /* our own end is told by */
   struct os_credentials who;
   bool said_bye;
+  bool told_closed;
 };
 
 /* Something to unmap once the stream work queued up to `sequence` has landed. */
@@ -259,7 +261,8 @@ struct link_exporter {
   struct os_claim claim;
   struct service_source listener;
   bool listener_paused; /* every connection record is in use */
-  struct service_timer doom_timer;
+  struct service_timer doom_timer; /* looks at doomed memory, and tells again who was untold */
+  bool untold;
   struct link_connection connections[LINK_MAX_CONNECTIONS];
   uint32_t connection_limit; /* records beyond it were never used */
   struct service_timer close_timer;
@@ -435,9 +438,10 @@ void link_accept_stop(
 bool link_accept_over(const struct link_exporter *exporter); /* no connection is left */
 void link_accept_end(struct link_exporter *exporter);        /* ends those that are */
 void link_connection_close(struct link_connection *connection);
-void link_send(struct link_connection *connection, void *message, enum wire_message_type type,
+/* False: its queue is full. */
+bool link_send(struct link_connection *connection, void *message, enum wire_message_type type,
                size_t bytes, const os_handle *handles, int count);
-void link_send_plain(struct link_connection *connection, enum wire_message_type type,
+bool link_send_plain(struct link_connection *connection, enum wire_message_type type,
                      uint64_t value);
 void link_welcome_queued(struct link_exporter *exporter); /* who waits for a mailbox */
 
@@ -445,6 +449,7 @@ void link_welcome_queued(struct link_exporter *exporter); /* who waits for a mai
 void link_send_status(struct link_connection *connection);
 
 /* tell.c: service thread */
+void link_tell_closed(struct link_connection *connection); /* accept.c */
 void link_tell_generations(struct link_exporter *exporter);
 void link_tell_locked(struct link_exporter *exporter); /* the same, under the mutex */
 void link_wake_run(struct service_work *work);

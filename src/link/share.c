@@ -165,35 +165,44 @@ bool link_share_held(const struct link_exporter *exporter,
 
 /* ---- telling ------------------------------------------------------------------------------------------ */
 
-static void tell(struct link_connection *connection, const struct pool_block *block) {
+static bool tell(struct link_connection *connection, const struct pool_block *block) {
   struct wire_pool_block message = {.number = block->number, .bytes = block->block.bytes};
   memcpy(message.device_uuid, block->block.device->uuid, sizeof message.device_uuid);
-  link_send(connection, &message, WIRE_POOL_BLOCK, sizeof message, &block->inside, 1);
+  return link_send(connection, &message, WIRE_POOL_BLOCK, sizeof message, &block->inside, 1);
 }
 
-static void tell_gone(struct link_connection *connection, const struct pool_block *block) {
+static bool tell_gone(struct link_connection *connection, const struct pool_block *block) {
   struct wire_pool_block_gone message = {.number = block->number};
-  link_send(connection, &message, WIRE_POOL_BLOCK_GONE, sizeof message, NULL, 0);
+  return link_send(connection, &message, WIRE_POOL_BLOCK_GONE, sizeof message, NULL, 0);
 }
 
-static void tell_members(struct link_exporter *exporter, struct link_known *known) {
-  LINK_EACH_MEMBER(exporter, m) {
-    const struct link_member *member = &exporter->members[m];
-    bool knows = known->told >> m & 1;
-    if (!member->connection || !member->maps_pools) continue;
-    if (known->leaving && knows) tell_gone(member->connection, known->block);
-    if (known->leaving || knows || member->state != LINK_MEMBER_JOINED) continue;
-    tell(member->connection, known->block);
-    known->told |= UINT64_C(1) << m;
-  }
+/* False: later. Its messages stay in order, so nothing is tried behind one that did not fit. */
+static bool tell_member(struct link_exporter *exporter, uint32_t m, struct link_known *known) {
+  struct link_member *member = &exporter->members[m];
+  bool knows = known->told >> m & 1;
+  if (!member->connection || !member->maps_pools || knows != known->leaving) return true;
+  if (!knows && member->state != LINK_MEMBER_JOINED) return true;
+  bool sent = !member->untold && (knows ? tell_gone(member->connection, known->block)
+                                        : tell(member->connection, known->block));
+  if (sent)
+    known->told ^= UINT64_C(1) << m;
+  else
+    member->untold = exporter->untold = true;
+  return sent;
+}
+
+static bool tell_members(struct link_exporter *exporter, struct link_known *known) {
+  bool all = true;
+  LINK_EACH_MEMBER(exporter, m)
+    all &= tell_member(exporter, m, known);
+  return all;
 }
 
 void link_share_tell(struct link_exporter *exporter) {
   for (uint32_t i = 0; i < LINK_MAX_POOL_BLOCKS; i++) {
     struct link_known *known = &exporter->pools[i];
     if (!known->block) continue;
-    tell_members(exporter, known);
-    if (!known->leaving) continue;
+    if (!tell_members(exporter, known) || !known->leaving) continue;
     pool_leave(known->block);
     *known = (struct link_known){0};
   }

@@ -10,6 +10,8 @@
 
 #define DOOM_LOOK 10000000 /* ns */
 
+static void doom_fire(struct service_timer *timer);
+
 static bool note_open(struct link_member *member, uint64_t generation) {
   uint32_t place = LINK_MEMBER_GENERATIONS, oldest = 0;
   for (uint32_t i = 0; i < LINK_MEMBER_GENERATIONS; i++) {
@@ -21,6 +23,12 @@ static bool note_open(struct link_member *member, uint64_t generation) {
   }
   member->open_generations[place < LINK_MEMBER_GENERATIONS ? place : oldest] = generation;
   return true;
+}
+
+static void note_untold(struct link_member *member, uint64_t generation) {
+  for (uint32_t i = 0; i < LINK_MEMBER_GENERATIONS; i++)
+    if (member->open_generations[i] == generation) member->open_generations[i] = 0;
+  member->untold = member->exporter->untold = true;
 }
 
 static void tell(struct link_exporter *exporter, struct link_member *member,
@@ -46,10 +54,20 @@ static void tell(struct link_exporter *exporter, struct link_member *member,
   int count = 0;
   if (inside != OS_NO_HANDLE) handles[count++] = inside;
   if (generation->inside_metadata != OS_NO_HANDLE) handles[count++] = generation->inside_metadata;
-  link_send(member->connection, &message, WIRE_GENERATION, sizeof message, handles, count);
+  if (!link_send(member->connection, &message, WIRE_GENERATION, sizeof message, handles, count))
+    note_untold(member, generation->number);
+}
+
+static void tell_closed(struct link_exporter *exporter) {
+  for (uint32_t i = 0; i < exporter->connection_limit; i++)
+    if (exporter->connections[i].state == LINK_CONNECTION_MEMBER)
+      link_tell_closed(&exporter->connections[i]);
 }
 
 void link_tell_locked(struct link_exporter *exporter) {
+  LINK_EACH_OF(exporter->present_mask, m)
+    exporter->members[m].untold = false;
+  exporter->untold = false;
   link_share_tell(exporter);
   LINK_EACH_MEMBER(exporter, m) {
     struct link_member *member = &exporter->members[m];
@@ -58,6 +76,9 @@ void link_tell_locked(struct link_exporter *exporter) {
     if (exporter->begun_generation) tell(exporter, member, exporter->begun_generation);
     if (member->offer_open) tell(exporter, member, member->offered.generation);
   }
+  if (exporter->closing) tell_closed(exporter);
+  if (exporter->untold)
+    service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }
 
 void link_tell_generations(struct link_exporter *exporter) {
@@ -66,12 +87,19 @@ void link_tell_generations(struct link_exporter *exporter) {
   pthread_mutex_unlock(&exporter->object.mutex);
 }
 
+/* Under the mutex. */
+static void look_at_doomed(struct link_exporter *exporter) {
+  link_doom_collect(exporter);
+  if (exporter->doomed)
+    service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
+}
+
 static void doom_fire(struct service_timer *timer) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)timer - offsetof(struct link_exporter, doom_timer));
   pthread_mutex_lock(&exporter->object.mutex);
-  link_doom_collect(exporter);
-  if (exporter->doomed) service_timer_set(timer, doom_fire, os_deadline(DOOM_LOOK));
+  if (exporter->untold) link_tell_locked(exporter);
+  look_at_doomed(exporter);
   pthread_mutex_unlock(&exporter->object.mutex);
 }
 
@@ -81,7 +109,9 @@ void link_tell_run(struct service_work *work) {
   if (!exporter->control) return; /* closed meanwhile */
   link_tell_generations(exporter);
   link_welcome_queued(exporter);
-  doom_fire(&exporter->doom_timer);
+  pthread_mutex_lock(&exporter->object.mutex);
+  look_at_doomed(exporter);
+  pthread_mutex_unlock(&exporter->object.mutex);
 }
 
 void link_wake_run(struct service_work *work) {

@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -878,4 +879,88 @@ TEST(pool_send_in_a_forked_child, 120) {
   atomic_store(&looker.over, true);
   CHECK_EQUAL(pthread_join(thread, NULL), 0);
   close_pool(&pool);
+}
+
+/* ---- a consumer that reads nothing for a while ---------------------------------------------------------------- */
+
+#define MANY 400 /* blocks, each told of twice: more than a socket's queue takes */
+
+static void drop_block(void *owner) {
+  struct tensor *tensor = owner;
+  cudalink_pool_free(tensor->data, tensor->bytes, 0, NULL);
+  atomic_fetch_add(&tensor->drops, 1);
+}
+
+/* Each in a block of its own, which goes with it. */
+static void send_blocks(struct pool *pool, struct tensor *tensors) {
+  for (int i = 0; i < MANY; i++) {
+    int shared;
+    tensors[i] = (struct tensor){.data = cudalink_pool_alloc(BLOCK, 0, NULL), .bytes = 16384};
+    CHECK(tensors[i].data != NULL);
+    gpu_fill(pool->stream, tensors[i].data, 16384, statistics_of(pool).published + 1, 0);
+    CHECK_OK(cudalink_exporter_send_shared(pool->exporter, &pool->description, tensors[i].data, NULL,
+                                           ON(pool->stream), 20 * SECOND, &tensors[i], drop_block,
+                                           &shared));
+    if (!shared) {
+      CU(cuStreamSynchronize(pool->stream));
+      drop_block(&tensors[i]);
+    }
+    settle();
+  }
+}
+
+static uint32_t dropped_blocks(struct tensor *tensors) {
+  uint32_t drops = 0;
+  for (int i = 0; i < MANY; i++)
+    drops += atomic_load(&tensors[i].drops);
+  return drops;
+}
+
+static struct process *start_stopped(struct pool *pool) {
+  open_pool_with(pool, (cudalink_exporter_spec){.slots = 4, .max_slots = 4});
+  struct process *holder = start_holder(pool, 0);
+  process_signal(holder, SIGSTOP);
+  WAIT_UNTIL(process_is_stopped(holder));
+  return holder;
+}
+
+/* When it goes on, it knows the block of the newest frame. */
+TEST(pool_stopped_consumer_goes_on, 120) {
+  static struct tensor tensors[MANY];
+  struct pool pool;
+  struct process *holder = start_stopped(&pool);
+  send_blocks(&pool, tensors);
+  process_signal(holder, SIGCONT);
+  ask(holder, "take 0");
+  ask(holder, "check 0");
+  ask(holder, "release 0");
+  for (int i = 0; i < 8; i++)
+    give(&pool);
+  ask(holder, "take 1");
+  ask(holder, "check 1");
+  ask(holder, "release 1");
+  settle();
+  WAIT_UNTIL(dropped_blocks(tensors) == MANY);
+  CHECK_EQUAL(give(&pool), 1); /* blocks that it had not heard of the end of are no more in the way */
+  process_finish(holder);
+  close_pool(&pool);
+}
+
+/* It hears of that, too. */
+TEST(pool_stopped_consumer_hears_of_the_end, 120) {
+  static struct tensor tensors[MANY];
+  struct pool pool;
+  struct process *holder = start_stopped(&pool);
+  send_blocks(&pool, tensors);
+  CU(cuStreamSynchronize(pool.stream));
+  CHECK_OK(cudalink_exporter_close(pool.exporter));
+  settle();
+  process_signal(holder, SIGCONT);
+  ask(holder, "take 0");
+  ask(holder, "check 0");
+  ask(holder, "release 0");
+  ask(holder, "end");
+  WAIT_UNTIL(dropped_blocks(tensors) == MANY);
+  process_finish(holder);
+  cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
