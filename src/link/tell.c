@@ -12,7 +12,9 @@
 
 static void doom_fire(struct service_timer *timer);
 
+/* Legacy handles that it may have open must not be forgotten: it is told of more when it has closed some. */
 static bool note_open(struct link_member *member, uint64_t generation) {
+  bool legacy = member->exporter->device->kind == CUDALINK_KIND_IPC;
   uint32_t place = LINK_MEMBER_GENERATIONS, oldest = 0;
   for (uint32_t i = 0; i < LINK_MEMBER_GENERATIONS; i++) {
     if (member->open_generations[i] == generation) return false;
@@ -21,6 +23,7 @@ static bool note_open(struct link_member *member, uint64_t generation) {
     else if (member->open_generations[i] < member->open_generations[oldest])
       oldest = i;
   }
+  if (legacy && place == LINK_MEMBER_GENERATIONS) return false;
   member->open_generations[place < LINK_MEMBER_GENERATIONS ? place : oldest] = generation;
   return true;
 }

@@ -5,6 +5,7 @@
  * one has open.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
 
@@ -235,6 +236,25 @@ TEST(ipc_growth_unread, 60) {
   }
   if (gpu_is_fake()) WAIT_UNTIL(freed() >= before + 3);
   ask(holder, "check 0");
+  process_finish(holder);
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
+}
+
+/* More of them than a consumer maps, while it can't say what it has closed. */
+TEST(ipc_growth_while_stopped, 60) {
+  struct channel channel;
+  struct process *holder = open_and_hold(&channel, 0);
+  process_signal(holder, SIGSTOP);
+  WAIT_UNTIL(process_is_stopped(holder));
+  for (uint32_t step = 1; step <= 40; step++) {
+    describe_rgba(&channel.description, 64 + 64 * step, 64);
+    give(&channel);
+    settle();
+  }
+  process_signal(holder, SIGCONT);
+  ask(holder, "check 0");
+  ask(holder, "take 1");
+  ask(holder, "check 1");
   process_finish(holder);
   CHECK_OK(cudalink_exporter_close(channel.exporter));
 }
