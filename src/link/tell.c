@@ -93,6 +93,7 @@ void link_tell_generations(struct link_exporter *exporter) {
 /* Under the mutex. */
 static void look_at_doomed(struct link_exporter *exporter) {
   link_doom_collect(exporter);
+  if (exporter->closing) link_close_look(exporter); /* it may have waited for frames in pools */
   if (exporter->doomed)
     service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }

@@ -839,6 +839,27 @@ TEST(pool_owner_closes_the_channel, 60) {
   cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
 
+/* The last frames in pools end behind a close, when their work has landed: nothing else is waited for. */
+TEST(pool_ends_behind_close, 60) {
+  struct pool pool;
+  cudalink_importer importer;
+  cudalink_description larger;
+  cudalink_slot slot;
+  open_pool(&pool);
+  open_importer(&importer, 0, 0);
+  CHECK_EQUAL(give(&pool), 1);
+  pass(&pool, importer, CUDALINK_FRAME_SHARED);
+  CHECK_EQUAL(send_tensor(&pool, &pool.tensors[1], 200 * MILLISECOND), 1);
+  describe_rgba(&larger, 4096, 64);
+  CHECK_OK(cudalink_exporter_begin(pool.exporter, &larger, SECOND, &slot));
+  CHECK_OK(cudalink_exporter_publish(pool.exporter, &slot, ON(pool.stream)));
+  CHECK_OK(cudalink_exporter_close(pool.exporter)); /* the importer asks for nothing meanwhile */
+  WAIT_UNTIL(!is_open(pool.exporter));
+  WAIT_UNTIL(!any_lent(&pool));
+  CHECK_OK(cudalink_importer_close(importer));
+  cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
+}
+
 struct looker {
   const char *block;
   _Atomic bool over;
