@@ -985,3 +985,73 @@ TEST(pool_stopped_consumer_hears_of_the_end, 120) {
   process_finish(holder);
   cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
+
+/* ---- all at once -------------------------------------------------------------------------------------------- */
+
+struct crowd {
+  struct pool pool;
+  _Atomic uint32_t lent, dropped;
+  _Atomic bool over;
+};
+
+struct piece {
+  struct crowd *crowd;
+  void *block;
+};
+
+static void drop_piece(void *owner) {
+  struct piece *piece = owner;
+  cudalink_pool_free(piece->block, BLOCK, 0, NULL);
+  atomic_fetch_add(&piece->crowd->dropped, 1);
+  free(piece);
+}
+
+/* Two of these: only one may have begun a frame. */
+static void *send_pieces(void *argument) {
+  struct crowd *crowd = argument;
+  int status = CUDALINK_OK, shared;
+  while (status != CUDALINK_ERROR_CLOSED) {
+    struct piece *piece = malloc(sizeof *piece);
+    *piece = (struct piece){crowd, cudalink_pool_alloc(BLOCK, 0, NULL)};
+    CHECK(piece->block != NULL);
+    atomic_fetch_add(&crowd->lent, 1);
+    status = cudalink_exporter_send_shared(crowd->pool.exporter, &crowd->pool.description,
+                                           piece->block, NULL, NONE, 0, piece, drop_piece, &shared);
+    if (!shared) drop_piece(piece);
+  }
+  return NULL;
+}
+
+static void *come_and_go(void *argument) {
+  struct crowd *crowd = argument;
+  for (uint32_t i = 0; !atomic_load(&crowd->over); i++) {
+    cudalink_importer importer;
+    cudalink_frame frame;
+    if (cudalink_importer_open(&importer, &(cudalink_importer_spec){
+                                              CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
+                                              .isolated = i % 8 == 7}) < 0)
+      continue;
+    for (int f = 0; f < 20; f++)
+      if (cudalink_importer_acquire(importer, NONE, 10 * MILLISECOND, &frame) == CUDALINK_OK)
+        CHECK_OK(cudalink_frame_release(&frame, NONE));
+    CHECK_OK(cudalink_importer_close(importer));
+  }
+  return NULL;
+}
+
+TEST(pool_from_all_sides, 120) {
+  struct crowd crowd = {0};
+  pthread_t threads[4];
+  open_pool(&crowd.pool);
+  for (int t = 0; t < 4; t++)
+    CHECK_EQUAL(pthread_create(&threads[t], NULL, t < 2 ? send_pieces : come_and_go, &crowd), 0);
+  WAIT_UNTIL(statistics_of(&crowd.pool).shared > 2000);
+  CHECK_OK(cudalink_exporter_close(crowd.pool.exporter));
+  for (int t = 0; t < 2; t++)
+    CHECK_EQUAL(pthread_join(threads[t], NULL), 0);
+  atomic_store(&crowd.over, true);
+  for (int t = 2; t < 4; t++)
+    CHECK_EQUAL(pthread_join(threads[t], NULL), 0);
+  WAIT_UNTIL(atomic_load(&crowd.dropped) == atomic_load(&crowd.lent));
+  cudalink_pool_free(crowd.pool.block, BLOCK, 0, NULL);
+}
