@@ -40,14 +40,17 @@ CUDALINK_API void cudalink_pool_free(void *block, size_t bytes, int device, void
  * done. The memory must not be written to, or freed, until drop(owner) is called, once: when the slot that
  * the frame took is needed for another one, and so behind the last consumer's last release, by a begin or send
  * that is about to return; for memory from before a growth, and after close, when the last consumer has let
- * go, on a thread of the library's. `drop` may make CUDA calls, block, and call the library. So a channel keeps as many frames as it has slots, and for a while those of an older
- * generation: who fills a fixed set of buffers needs max_slots + 1 of them, and opens with slots = max_slots.
+ * go, on a thread of the library's. `drop` may make CUDA calls, block, and call the library; but where
+ * it is called by a begin, the frame is begun already, and another one can't be. So a channel keeps as many frames
+ * as it has slots, and for a while those of an older generation: who fills a fixed set of buffers
+ * needs max_slots + 1 of them, and opens with slots = max_slots.
  *
  * *shared = 0: it was copied as by cudalink_exporter_send, `owner` is still the caller's, and drop is not
  * called. It is so when `data` lies in no block; and, counted as share_copies with a share_reason in
  * cudalink_exporter_statistics, when the channel is not of kind vmm, while an isolated
  * consumer or one of a library without pools is connected, when a consumer waits for this very frame in its
- * slot (cudalink_importer_wait_next), and when frames lie in 64 blocks already. The old wire beside the
+ * slot (cudalink_importer_wait_next), and when frames lie in 64 blocks already, or a
+ * stopped consumer has not been told yet that others of these have gone. The old wire beside the
  * channel gets a copy out of the block.
  *
  * The frame takes a slot for its lease words as every frame does; the slot need not be large enough, so

@@ -260,7 +260,7 @@ struct link_exporter {
   /* Service thread only. */
   struct os_claim claim;
   struct service_source listener;
-  bool listener_paused; /* every connection record is in use */
+  bool listener_paused;            /* every connection record is in use */
   struct service_timer doom_timer; /* looks at doomed memory, and tells again who was untold */
   bool untold;
   struct link_connection connections[LINK_MAX_CONNECTIONS];

@@ -80,8 +80,7 @@ void link_tell_locked(struct link_exporter *exporter) {
     if (member->offer_open) tell(exporter, member, member->offered.generation);
   }
   if (exporter->closing) tell_closed(exporter);
-  if (exporter->untold)
-    service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
+  if (exporter->untold) service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }
 
 void link_tell_generations(struct link_exporter *exporter) {
@@ -94,8 +93,7 @@ void link_tell_generations(struct link_exporter *exporter) {
 static void look_at_doomed(struct link_exporter *exporter) {
   link_doom_collect(exporter);
   if (exporter->closing) link_close_look(exporter); /* it may have waited for frames in pools */
-  if (exporter->doomed)
-    service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
+  if (exporter->doomed) service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }
 
 static void doom_fire(struct service_timer *timer) {

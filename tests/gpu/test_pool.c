@@ -919,9 +919,9 @@ static void send_blocks(struct pool *pool, struct tensor *tensors) {
     tensors[i] = (struct tensor){.data = cudalink_pool_alloc(BLOCK, 0, NULL), .bytes = 16384};
     CHECK(tensors[i].data != NULL);
     gpu_fill(pool->stream, tensors[i].data, 16384, statistics_of(pool).published + 1, 0);
-    CHECK_OK(cudalink_exporter_send_shared(pool->exporter, &pool->description, tensors[i].data, NULL,
-                                           ON(pool->stream), 20 * SECOND, &tensors[i], drop_block,
-                                           &shared));
+    CHECK_OK(cudalink_exporter_send_shared(pool->exporter, &pool->description, tensors[i].data,
+                                           NULL, ON(pool->stream), 20 * SECOND, &tensors[i],
+                                           drop_block, &shared));
     if (!shared) {
       CU(cuStreamSynchronize(pool->stream));
       drop_block(&tensors[i]);
@@ -962,7 +962,8 @@ TEST(pool_stopped_consumer_goes_on, 120) {
   ask(holder, "release 1");
   settle();
   WAIT_UNTIL(dropped_blocks(tensors) == MANY);
-  CHECK_EQUAL(give(&pool), 1); /* blocks that it had not heard of the end of are no more in the way */
+  CHECK_EQUAL(give(&pool),
+              1); /* blocks that it had not heard of the end of are no more in the way */
   process_finish(holder);
   close_pool(&pool);
 }
@@ -1027,9 +1028,9 @@ static void *come_and_go(void *argument) {
   for (uint32_t i = 0; !atomic_load(&crowd->over); i++) {
     cudalink_importer importer;
     cudalink_frame frame;
-    if (cudalink_importer_open(&importer, &(cudalink_importer_spec){
-                                              CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
-                                              .isolated = i % 8 == 7}) < 0)
+    if (cudalink_importer_open(&importer,
+                               &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu",
+                                                         .hold = 2, .isolated = i % 8 == 7}) < 0)
       continue;
     for (int f = 0; f < 20; f++)
       if (cudalink_importer_acquire(importer, NONE, 10 * MILLISECOND, &frame) == CUDALINK_OK)
