@@ -418,6 +418,7 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
     return followed(publish, status);
   }
   bool isolated = any_isolated(exporter);
+  bool complete = publish->stream.kind == CUDALINK_STREAM_KIND_COMPLETE;
   if (status == CUDALINK_OK && publish->share && link_share_refused(exporter)) status = 1;
   if (status == CUDALINK_OK && (exporter->outlet || isolated)) {
     exporter->begun = LINK_PUBLISHING;
@@ -432,6 +433,8 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
     if (exporter->closing) link_changed(exporter);
   }
   if (status == CUDALINK_OK) status = finish(publish);
+  /* The old wire's copy, on a stream that the caller does not know, reads what is the caller's again. */
+  if (status != CUDALINK_OK && publish->share && complete) finish_left(exporter);
   return followed(publish, status);
 }
 

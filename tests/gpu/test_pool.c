@@ -987,6 +987,30 @@ TEST(pool_stopped_consumer_hears_of_the_end, 120) {
   cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
 
+/* The old wire's copy is under way when the publish fails: the memory is its owner's again only behind it. */
+TEST(pool_failed_send_reads_no_more, 60) {
+  struct pool pool;
+  int shared;
+  char name[32];
+  snprintf(name, sizeof name, "pool_%d", (int)getpid());
+  setenv("FAKECUDA_DELAY_US", "20000", 1);
+  gpu_start();
+  if (!gpu_is_fake()) return; /* a real driver fails when it likes */
+  open_pool_with(&pool, (cudalink_exporter_spec){.cipd_name = name});
+  for (int i = 0; i < 20; i++) {
+    char *block = cudalink_pool_alloc(BLOCK, 0, NULL);
+    CHECK(block != NULL);
+    FAKE(fakecuda_fail, "cuStreamWriteValue64", 1, CUDA_ERROR_UNKNOWN);
+    CHECK_STATUS(cudalink_exporter_send_shared(pool.exporter, &pool.description, block, NULL, NONE,
+                                               SECOND, NULL, NULL, &shared),
+                 CUDALINK_ERROR_GPU);
+    CHECK_EQUAL(shared, 0);
+    cudalink_pool_free(block, BLOCK, 0, NULL);
+  }
+  CHECK_EQUAL(give(&pool), 1);
+  close_pool(&pool);
+}
+
 /* ---- all at once -------------------------------------------------------------------------------------------- */
 
 struct crowd {
