@@ -434,6 +434,7 @@ void link_accept_stop(struct link_exporter *exporter) {
   os_claim_drop(&exporter->claim);
   link_tell_generations(
       exporter); /* the last frames may be in memory that nobody was told of yet */
+  exporter->stopped = true;
   for (uint32_t i = 0; i < exporter->connection_limit; i++) {
     struct link_connection *connection = &exporter->connections[i];
     if (connection->state == LINK_CONNECTION_NONE) continue;

@@ -263,6 +263,7 @@ struct link_exporter {
   bool listener_paused;            /* every connection record is in use */
   struct service_timer doom_timer; /* looks at doomed memory, and tells again who was untold */
   bool untold;
+  bool stopped; /* nothing more is published: members are told CLOSED */
   struct link_connection connections[LINK_MAX_CONNECTIONS];
   uint32_t connection_limit; /* records beyond it were never used */
   struct service_timer close_timer;

@@ -79,7 +79,7 @@ void link_tell_locked(struct link_exporter *exporter) {
     if (exporter->begun_generation) tell(exporter, member, exporter->begun_generation);
     if (member->offer_open) tell(exporter, member, member->offered.generation);
   }
-  if (exporter->closing) tell_closed(exporter);
+  if (exporter->stopped) tell_closed(exporter);
   if (exporter->untold) service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }
 
@@ -92,7 +92,8 @@ void link_tell_generations(struct link_exporter *exporter) {
 /* Under the mutex. */
 static void look_at_doomed(struct link_exporter *exporter) {
   link_doom_collect(exporter);
-  if (exporter->closing) link_close_look(exporter); /* it may have waited for frames in pools */
+  /* A close that waits for nothing but frames in pools has set no time. */
+  if (exporter->close_timer.due == OS_FOREVER) link_close_look(exporter);
   if (exporter->doomed) service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }
 
