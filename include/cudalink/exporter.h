@@ -187,7 +187,8 @@ CUDALINK_API int cudalink_exporter_wait_sent(cudalink_exporter exporter, cudalin
 
 /* A stream of the library's own on the channel's GPU, which waits for no other (non-blocking): for
  * work that has no stream to name, as the arrays of a framework that shows none. The copies of
- * own_stream run on it too. On host memory: CUDALINK_STREAM_COMPLETE. It lives as long as the exporter. */
+ * own_stream run on it too. On host memory: CUDALINK_STREAM_COMPLETE. It lives as long as the exporter: a
+ * frame of another channel that was read on it has to be given back before the close. */
 CUDALINK_API int cudalink_exporter_get_stream(cudalink_exporter exporter, cudalink_stream *stream);
 
 /* Waits until `count` consumers are connected. Errors: TIMEOUT, CLOSED. */

@@ -174,7 +174,7 @@ void *cudalink_pool_alloc(size_t bytes, int ordinal, void *stream) {
   uint64_t rounded;
   int status = service_start();
   if (status == CUDALINK_OK) status = open_device(ordinal, &device);
-  if (status < 0) return NULL;
+  if (status < 0 || !device) return NULL;
   status = round_up(device, bytes, &rounded);
   if (status == CUDALINK_OK) status = make(device, rounded, &block);
   if (status == CUDALINK_OK) return block->block.address;

@@ -105,11 +105,12 @@ static int send_from(const struct shared_send *send, struct link_share *share, u
   return refused ? copy(send, refused) : publish(send, share, bytes, shared);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): one more than send takes, twice */
 int cudalink_exporter_send_shared(cudalink_exporter handle, const cudalink_description *description,
                                   const void *data, const void *user, cudalink_stream stream,
                                   int64_t timeout, void *owner, void (*drop)(void *owner),
                                   int *shared) {
-  uint64_t bytes, offset;
+  uint64_t bytes = 0, offset = 0;
   if (!description || !shared)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: %s is NULL", call,
                      description ? "shared" : "description");

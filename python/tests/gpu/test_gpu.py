@@ -277,19 +277,20 @@ class Unnamed:
 
 def test_an_array_without_a_stream_does_not_wait_for_the_legacy_one(exporter, importer):
     exporter.send(picture(5))
-    with importer.acquire(10) as frame, cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, importer.acquire(10) as frame:
         with cuda_link.open_importer("relay", timeout=10) as end, Blocked(1):
             array = Unnamed(frame)
             relay.send(array)
             relay.send({"a": array, "b": Unnamed(frame)})
             assert array.asked[0] not in (None, -1, 0, 1, 2) and len(set(array.asked)) == 1
             np.testing.assert_array_equal(end.acquire(10).numpy("b"), picture(5))
+        del array  # the frame is given back behind the relay's stream, which goes with the relay
 
 
 def test_a_capture_goes_on_while_others_send(exporter, importer, stream):
     exporter.send(picture(5))
     driver, graph = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-    with importer.acquire(10) as frame, cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, importer.acquire(10) as frame:
         source = Unnamed(frame)
         with _pending._context(0):
             assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0  # of all threads
@@ -297,6 +298,7 @@ def test_a_capture_goes_on_while_others_send(exporter, importer, stream):
             relay.send(source, timeout=10)
         with _pending._context(0):
             assert driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
+        del source
 
 
 def test_a_source_stays_until_its_copy_has_run(exporter, importer, stream):
