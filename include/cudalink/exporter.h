@@ -186,9 +186,10 @@ CUDALINK_API int cudalink_exporter_send_planes(cudalink_exporter exporter,
 CUDALINK_API int cudalink_exporter_wait_sent(cudalink_exporter exporter, cudalink_stream stream);
 
 /* A stream of the library's own on the channel's GPU, which waits for no other (non-blocking): for
- * work that has no stream to name, as the arrays of a framework that shows none. The copies of
- * own_stream run on it too. On host memory: CUDALINK_STREAM_COMPLETE. It lives as long as the exporter: a
- * frame of another channel that was read on it has to be given back before the close. */
+ * work that has no stream to name, as the arrays of a framework that shows none. There is one per GPU and
+ * process, made by the first call; it stays until the process ends, and the GPU's primary context with it,
+ * since a frame that was read on it may be given back at any time. On host memory:
+ * CUDALINK_STREAM_COMPLETE. Errors: CLOSED, GPU. */
 CUDALINK_API int cudalink_exporter_get_stream(cudalink_exporter exporter, cudalink_stream *stream);
 
 /* Waits until `count` consumers are connected. Errors: TIMEOUT, CLOSED. */

@@ -3,12 +3,13 @@
 
 An array's own ordering: torch and CuPy queue on a current stream, which is the one to go on with; the
 CUDA array interface names a stream; any other producer (JAX) makes a stream of ours wait. That is one of the
-exporter's, since the legacy one, DLPack's default, would wait for the whole process in its turn.
+library's, since the legacy one, DLPack's default, would wait for the whole process in its turn.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from operator import index
 from typing import Any, NamedTuple
 
@@ -78,10 +79,10 @@ def ask_on(device: int, array: Any, options: dict[str, Any]) -> Any:
 
 
 def of_dlpack(
-    array: Any, stream: Stream | None, unnamed: Stream = _streams.LEGACY
+    array: Any, stream: Stream | None, unnamed: Callable[[], Stream] = _streams.legacy
 ) -> tuple[Array, Stream | None]:
-    """The array of an object with `__dlpack__`, and after what it is complete. unnamed: the stream that is
-    made to wait where neither the caller nor a framework names one."""
+    """The array of an object with `__dlpack__`, and after what it is complete. unnamed: asked for the stream
+    that is made to wait where neither the caller nor a framework names one."""
     remembers = getattr(array, "_remembers_streams", False)  # a frame of ours
     table = (
         None if remembers else vars(type(array)).get("__dlpack_c_exchange_api__")
@@ -98,7 +99,10 @@ def of_dlpack(
         return take(array.__dlpack__(stream=number, max_version=(1, 3))), stream
     if stream is not None:  # the caller said after what: no handshake
         return take(ask_on(device, array, {"stream": -1, "max_version": (1, 3)})), stream
-    asked = _current_stream(array, device) or _NUMBERS.get(unnamed.kind, unnamed.handle)
+    asked = _current_stream(array, device)
+    if asked is None:
+        ours = unnamed()
+        asked = _NUMBERS.get(ours.kind, ours.handle)
     taken = take(ask_on(device, array, {"stream": asked, "max_version": (1, 3)}))
     return taken, _streams.resolve(asked)
 

@@ -33,7 +33,7 @@ class ChannelExporter(End):
     def __init__(self, name: str, identifier: int, description: _abi.Description) -> None:
         super().__init__(name, identifier)
         self._description = description
-        self._planner = Planner(description, _streams.Stream(*low.exporter_stream(identifier)))
+        self._planner = Planner(description, lambda: _streams.Stream(*low.exporter_stream(identifier)))
         self._misses = 0
         self._pending = Pending()
         self._on_host = self.statistics().kind == "host"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from . import _abi, _description, _streams
@@ -49,7 +49,7 @@ def _remember(known: dict[Any, _abi.Description], key: Any, description: _abi.De
 class Planner:
     """Plans of one exporter. Descriptions are kept: frames mostly look like those before them."""
 
-    def __init__(self, description: _abi.Description, unnamed: Stream) -> None:
+    def __init__(self, description: _abi.Description, unnamed: Callable[[], Stream]) -> None:
         self._unnamed = unnamed
         self._opened = _description.layout(bytes(description))
         self._opened_description = description
@@ -75,8 +75,9 @@ class Planner:
 
     def _plan(self, data: Any, stream: Stream | None) -> Plan:
         if isinstance(data, Mapping):
-            named = (framework_stream(array) for array in data.values())
-            unnamed = next(filter(None, named), self._unnamed)  # arrays of several frameworks: one stream
+            # Arrays of several frameworks: one stream.
+            named = next(filter(None, map(framework_stream, data.values())), None)
+            unnamed = self._unnamed if named is None else lambda: named
             found = [(name, source(array, stream, unnamed)) for name, array in data.items()]
         else:
             found = [(None, source(data, stream, self._unnamed))]

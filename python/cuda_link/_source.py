@@ -7,6 +7,7 @@ Memory of the CPU: the buffer protocol (NumPy, bytes, array.array), `__array_int
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any, NamedTuple, Union
 
@@ -79,9 +80,11 @@ def _of_capsule(capsule: Any, stream: Stream | None) -> AnySource:
     return _of_taken(taken, stream, taken)
 
 
-def source(array: Any, stream: Stream | None = None, unnamed: Stream = _streams.LEGACY) -> AnySource:
-    """Looks at an array. stream: after what it is complete, when the caller said so; unnamed: what is made
-    to wait for it when nobody says.
+def source(
+    array: Any, stream: Stream | None = None, unnamed: Callable[[], Stream] = _streams.legacy
+) -> AnySource:
+    """Looks at an array. stream: after what it is complete, when the caller said so; unnamed: asked for
+    what is made to wait for it when nobody says.
 
     Errors: TypeError (no array), ValueError (big-endian), BufferError (an array that can't be sent so).
     """

@@ -27,6 +27,13 @@ class Stream(NamedTuple):
 COMPLETE = Stream(_abi.STREAM_COMPLETE, 0)
 LEGACY = Stream(_abi.STREAM_LEGACY, 0)
 PER_THREAD = Stream(_abi.STREAM_PER_THREAD, 0)
+
+
+def legacy() -> Stream:
+    """What DLPack means where no stream is named."""
+    return LEGACY
+
+
 _SPECIAL = {-1: COMPLETE, 0: LEGACY, 1: LEGACY, 2: PER_THREAD}
 
 

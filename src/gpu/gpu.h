@@ -143,6 +143,8 @@ struct gpu_operations {
    * and names it; NULL on host. */
   int (*copy_stream)(struct gpu_device *device, cudalink_priority priority,
                      cudalink_stream *stream);
+  /* The one of this GPU for the whole process, which outlives the device. NULL on host. */
+  int (*shared_stream)(struct gpu_device *device, cudalink_stream *stream);
   /* Later work of `later` waits for what is queued on `earlier`. NULL on host. */
   int (*stream_after)(struct gpu_device *device, cudalink_stream later, cudalink_stream earlier);
   /* Blocks until what is queued on the stream is done. */

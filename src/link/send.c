@@ -334,9 +334,16 @@ int cudalink_exporter_get_stream(cudalink_exporter handle, cudalink_stream *stre
   if (!stream) return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: stream is NULL", call);
   int status = link_exporter_lock(handle, call, &exporter);
   if (status != CUDALINK_OK) return status;
-  *stream = exporter->copy_stream.kind ? exporter->copy_stream : CUDALINK_STREAM_COMPLETE;
+  struct gpu_device *device = exporter->device;
+  *stream = CUDALINK_STREAM_COMPLETE;
+  exporter->inside++; /* keeps the record */
+  pthread_mutex_unlock(&exporter->object.mutex);
+  if (device->operations->shared_stream) status = device->operations->shared_stream(device, stream);
+  pthread_mutex_lock(&exporter->object.mutex);
+  exporter->inside--;
+  if (exporter->closing) link_changed(exporter);
   link_object_unlock(exporter);
-  return CUDALINK_OK;
+  return status;
 }
 
 int cudalink_exporter_wait_sent(cudalink_exporter handle, cudalink_stream stream) {

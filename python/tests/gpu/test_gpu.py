@@ -277,14 +277,17 @@ class Unnamed:
 
 def test_an_array_without_a_stream_does_not_wait_for_the_legacy_one(exporter, importer):
     exporter.send(picture(5))
-    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, importer.acquire(10) as frame:
+    with importer.acquire(10) as frame, cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
         with cuda_link.open_importer("relay", timeout=10) as end, Blocked(1):
             array = Unnamed(frame)
             relay.send(array)
             relay.send({"a": array, "b": Unnamed(frame)})
             assert array.asked[0] not in (None, -1, 0, 1, 2) and len(set(array.asked)) == 1
             np.testing.assert_array_equal(end.acquire(10).numpy("b"), picture(5))
-        del array  # the frame is given back behind the relay's stream, which goes with the relay
+    del array  # the relay is closed; the frame is given back behind the stream that it was read on
+    end_time = time.monotonic() + LIMIT
+    while importer.statistics().held:
+        assert time.monotonic() < end_time
 
 
 def test_a_capture_goes_on_while_others_send(exporter, importer, stream):

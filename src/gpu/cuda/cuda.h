@@ -161,6 +161,7 @@ int cuda_stream_copy(struct gpu_device *gpu, cudalink_stream stream, void *targe
                      const void *source, uint64_t bytes);
 int cuda_stream_send(struct gpu_device *gpu, cudalink_stream stream, const struct gpu_copy *copy);
 int cuda_copy_stream(struct gpu_device *gpu, cudalink_priority priority, cudalink_stream *stream);
+int cuda_shared_stream(struct gpu_device *gpu, cudalink_stream *stream);
 int cuda_stream_after(struct gpu_device *gpu, cudalink_stream later, cudalink_stream earlier);
 int cuda_stream_finish(struct gpu_device *gpu, cudalink_stream stream);
 int cuda_stream_probe(struct gpu_device *gpu, cudalink_stream stream);

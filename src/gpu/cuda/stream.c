@@ -5,6 +5,8 @@
  */
 #include "gpu/cuda/cuda.h"
 
+#define MOST_GPUS 64
+
 CUstream cuda_stream_handle(cudalink_stream stream) {
   switch (stream.kind) {
   case CUDALINK_STREAM_KIND_LEGACY: return CU_STREAM_LEGACY;
@@ -98,6 +100,31 @@ int cuda_copy_stream(struct gpu_device *gpu, cudalink_priority priority, cudalin
   cuda_leave(device, mode);
   *stream = CUDALINK_STREAM_HANDLE(device->copy_stream);
   return cuda_error(driver, result, "making a stream for copies");
+}
+
+int cuda_shared_stream(struct gpu_device *gpu, cudalink_stream *stream) {
+  static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  static CUstream shared[MOST_GPUS];
+  struct cuda_device *device = cuda_of(gpu);
+  const struct cuda_driver *driver = device->driver;
+  CUstreamCaptureMode mode;
+  CUcontext held;
+  if (device->device >= MOST_GPUS)
+    return error_set(CUDALINK_ERROR_UNSUPPORTED, "GPU %d: only %d have a stream to share",
+                     (int)device->device, MOST_GPUS);
+  int status = cuda_enter(device, &mode);
+  if (status < 0) return status;
+  CUstream *place = &shared[device->device];
+  CUresult result = CUDA_SUCCESS;
+  pthread_mutex_lock(&mutex);
+  if (!*place) {
+    result = driver->cuDevicePrimaryCtxRetain(&held, device->device);
+    if (result == CUDA_SUCCESS) result = driver->cuStreamCreate(place, CU_STREAM_NON_BLOCKING);
+  }
+  *stream = CUDALINK_STREAM_HANDLE(*place);
+  pthread_mutex_unlock(&mutex);
+  cuda_leave(device, mode);
+  return cuda_error(driver, result, "making a stream to share");
 }
 
 int cuda_stream_after(struct gpu_device *gpu, cudalink_stream later, cudalink_stream earlier) {
