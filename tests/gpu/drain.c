@@ -158,15 +158,6 @@ void drain_run(const struct drain *drain, struct drain_result *result) {
 
 /* ---- as a helper --------------------------------------------------------------------------------------- */
 
-/* Any line ends it; with tell=N it says "flows" behind its frame N. */
-static bool tell_and_hear(uint64_t frames) {
-  static bool told;
-  int64_t tell = option_number("tell", 0);
-  if (tell && !told && frames >= (uint64_t)tell) say("flows");
-  told |= frames >= (uint64_t)tell;
-  return hear_within(0);
-}
-
 static cudalink_policy policy_option(void) {
   static const char *const names[] = {"latest", "ready", "order", "every", "shared"};
   const char *policy = option("policy", "latest");

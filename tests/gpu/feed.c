@@ -125,15 +125,6 @@ void feed_run(const struct feed *feed, struct feed_result *result) {
 
 /* ---- as a helper ------------------------------------------------------------------------------------- */
 
-/* Any line ends it; with tell=N it says "flows" behind its frame N. */
-static bool tell_and_hear(uint64_t frames) {
-  static bool told;
-  int64_t tell = option_number("tell", 0);
-  if (tell && !told && frames >= (uint64_t)tell) say("flows");
-  told |= frames >= (uint64_t)tell;
-  return hear_within(0);
-}
-
 cudalink_kind gpu_kind_option(void) {
   const char *kind = option("kind", "vmm");
   for (int k = CUDALINK_KIND_HOST; k <= CUDALINK_KIND_IPC; k++)

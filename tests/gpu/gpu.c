@@ -115,3 +115,11 @@ void *gpu_memory(enum gpu_memory memory, uint64_t bytes, CUstream stream) {
   default: FAIL("no memory of kind %d", (int)memory);
   }
 }
+
+bool tell_and_hear(uint64_t frames) {
+  static bool told;
+  int64_t tell = option_number("tell", 0);
+  if (tell && !told && frames >= (uint64_t)tell) say("flows");
+  told |= frames >= (uint64_t)tell;
+  return hear_within(0);
+}

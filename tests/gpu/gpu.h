@@ -122,6 +122,10 @@ struct feed feed_from_options(void);
 
 /* ---- a consumer (drain.c) --------------------------------------------------------------------------------- */
 
+/* As `stop` of the helpers feed and drain: any line ends it; with tell=N it says "flows" behind its
+ * frame N. */
+bool tell_and_hear(uint64_t frames);
+
 struct drain {
   const char *name;
   int device; /* where its stream and its checks are */
