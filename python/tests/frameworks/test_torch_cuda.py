@@ -275,6 +275,7 @@ def test_a_pool_between_processes(pool):
 
 
 @pools
+@pytest.mark.alone  # what is free on the GPU is everybody's
 def test_memory_of_a_pool_goes(importer, exporter):
     """With the pool, the tensors, and the frames."""
     torch.cuda.empty_cache()
