@@ -139,6 +139,9 @@ struct gpu_operations {
    * what was asked for, or not so large; says what it is, with the numbers. */
   int (*stream_send)(struct gpu_device *device, cudalink_stream stream,
                      const struct gpu_copy *copy);
+  /* Makes what sends into this and later blocks use, where making it may wait for the GPU: an exporter's open
+   * is the time. What can't be made is done without. NULL on host. */
+  void (*send_prepare)(struct gpu_device *device, const struct gpu_block *block);
   /* Streams of the library's own. `copy_stream` makes the one that copies of this device run on, once,
    * and names it; NULL on host. */
   int (*copy_stream)(struct gpu_device *device, cudalink_priority priority,

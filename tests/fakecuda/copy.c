@@ -143,6 +143,14 @@ static void stage(struct operation *operation) {
   operation->uses[0] = (struct use){(uintptr_t)staging, operation->owned_size, false};
 }
 
+/* Another GPU's memory out of a pool, or mapped in pieces, that was not opened to this one. */
+static bool is_closed(const struct copy_side *from) {
+  const struct block *block = block_find((uintptr_t)from->base);
+  int here = context_current()->device;
+  if (!block || block->device == here) return false;
+  return block->kind == BLOCK_ASYNC || !block_allows((uintptr_t)from->base, here, false);
+}
+
 static CUresult queue_copy(CUstream handle, const CUDA_MEMCPY3D *params, bool synchronous) {
   struct stream *stream;
   CUresult result = stream_find(handle, &stream);
@@ -150,6 +158,10 @@ static CUresult queue_copy(CUstream handle, const CUDA_MEMCPY3D *params, bool sy
   if (result == CUDA_SUCCESS) result = copy_operation(params, &operation);
   if (result != CUDA_SUCCESS) return result;
   bool copies = operation->kind == OPERATION_COPY;
+  if (copies && is_closed(&operation->copy.from)) {
+    operation_free(operation);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   /* To pageable memory: the call returns when the copy is done. */
   bool waits = copies && operation->copy.to.pageable && !stream->capture;
   if (copies && operation->copy.from.pageable && !stream->capture) stage(operation);

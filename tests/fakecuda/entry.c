@@ -108,7 +108,7 @@ static const unsigned traits[ENTRY_COUNT] = {
     [ENTRY_cuGraphDestroy] = NO_CONTEXT,
     [ENTRY_cuGraphGetNodes] = NO_CONTEXT,
     [ENTRY_cuGraphNodeGetType] = NO_CONTEXT,
-    [ENTRY_cuGraphInstantiateWithFlags] = ALLOCATES | UNSAFE,
+    [ENTRY_cuGraphInstantiateWithFlags] = WAITS | ALLOCATES | UNSAFE, /* each 43rd does */
     [ENTRY_cuGraphExecDestroy] = NO_CONTEXT | WAITS | ALLOCATES | UNSAFE,
 };
 

@@ -135,9 +135,11 @@ static CUresult set_params(CUgraphExec exec_handle, CUgraphNode node, CUresult m
   return CUDA_ERROR_INVALID_VALUE;
 }
 
+/* Of one row only. */
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_MEMCPY3D *params, CUcontext context) {
   ENTER(cuGraphExecMemcpyNodeSetParams);
+  if (params->Height > 1 || params->Depth > 1) return CUDA_ERROR_INVALID_VALUE;
   struct operation *operation = NULL;
   CUresult made = memcpy_node_operation(params, context, &operation);
   return set_params(exec, node, made, operation);

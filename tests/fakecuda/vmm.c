@@ -258,13 +258,14 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
   return result;
 }
 
+/* Of memory that was not mapped in pieces the driver says 0, and copies it. */
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location,
                         CUdeviceptr pointer) {
   ENTER(cuMemGetAccess);
   struct block *block = block_find((uintptr_t)pointer);
-  if (!flags || !location || !block || block->kind != BLOCK_MAPPED) return CUDA_ERROR_INVALID_VALUE;
+  if (!flags || !location || !block) return CUDA_ERROR_INVALID_VALUE;
   if (!device_valid(location->id)) return CUDA_ERROR_INVALID_DEVICE;
-  *flags = block->access[location->id];
+  *flags = block->kind == BLOCK_MAPPED ? block->access[location->id] : 0;
   return CUDA_SUCCESS;
 }
 

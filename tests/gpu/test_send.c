@@ -196,38 +196,90 @@ TEST(to_host_of_strided_tensors, 60) {
 
 /* ---- graphs of copies --------------------------------------------------------------------------------------- */
 
-/* Many sources: the graphs that are kept for the first ones do not grow without end, and all go with the
- * exporter. */
+/* However many sources there are: all graphs are made by the open, and all go with the exporter. */
 TEST(graphs_of_copies_are_bounded, 60) {
-  enum { SOURCES = 100, ROUNDS = 3, MOST_GRAPHS = 64 };
+  enum { SOURCES = 100, ROUNDS = 3, TIMES = 4, MOST_GRAPHS = 16 };
   struct channel channel = {0};
   void *sources[SOURCES];
   gpu_start();
   if (!gpu_is_fake()) return; /* a real driver counts nothing */
+  uint64_t none = FAKE_NUMBER(fakecuda_live_handles);
   describe_rgba(&channel.description, 16, 16);
   open_channel(&channel, CUDALINK_KIND_VMM);
   CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
   for (int i = 0; i < SOURCES; i++)
     sources[i] = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
   uint64_t handles = FAKE_NUMBER(fakecuda_live_handles);
+  uint64_t made = FAKE_NUMBER(fakecuda_calls, "cuGraphInstantiateWithFlags");
+  uint64_t pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams");
   uint64_t launches = FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch");
-  for (int i = 0; i < SOURCES * ROUNDS * 4; i++) {
+  CHECK(made <= MOST_GRAPHS);
+  for (int i = 0; i < SOURCES * ROUNDS * TIMES; i++) {
     /* Each several times in a row, so that each slot sees it twice. */
-    CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description,
-                                    sources[i / (ROUNDS * 4)], NULL, ON(channel.stream),
-                                    10 * SECOND));
+    void *source = sources[i / TIMES / TIMES % SOURCES];
+    CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, source, NULL,
+                                    ON(channel.stream), 10 * SECOND));
     CU(cuStreamSynchronize(channel.stream));
-    CHECK(FAKE_NUMBER(fakecuda_live_handles) <= handles + MOST_GRAPHS);
   }
-  CHECK(FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch") - launches >= MOST_GRAPHS * (ROUNDS - 1));
+  CHECK_EQUAL(FAKE_NUMBER(fakecuda_live_handles), handles);
+  CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuGraphInstantiateWithFlags"), made);
+  CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch") - launches, SOURCES * ROUNDS * TIMES);
+  pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams") - pointed;
+  CHECK(pointed >= SOURCES / TIMES && pointed < SOURCES * ROUNDS * TIMES);
   close_channel(&channel);
-  WAIT_UNTIL(FAKE_NUMBER(fakecuda_live_handles) < handles);
+  WAIT_UNTIL(FAKE_NUMBER(fakecuda_live_handles) <= none + 1); /* the stream that was lent */
+}
+
+/* Graphs stay for what comes again: few buffers are each pointed to once per slot. */
+TEST(graphs_are_used_again, 60) {
+  enum { ROUNDS = 50 };
+  struct channel channel = {0};
+  gpu_start();
+  if (!gpu_is_fake()) return;
+  describe_rgba(&channel.description, 16, 16);
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
+  uint64_t pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams");
+  for (int i = 0; i < ROUNDS; i++) {
+    CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, source, NULL,
+                                    ON(channel.stream), 10 * SECOND));
+    CU(cuStreamSynchronize(channel.stream));
+  }
+  pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams") - pointed;
+  CHECK(pointed > 0 && pointed <= 4); /* slots */
+  close_channel(&channel);
+}
+
+/* A driver that makes none, or points none elsewhere: plain copies. */
+TEST(no_graphs_of_copies, 60) {
+  static const char *const entries[] = {"cuGraphCreate", "cuGraphAddMemcpyNode",
+                                        "cuGraphInstantiateWithFlags",
+                                        "cuGraphExecMemcpyNodeSetParams"};
+  gpu_start();
+  if (!gpu_is_fake()) return;
+  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
+    struct channel channel = {0};
+    describe_rgba(&channel.description, 16, 16);
+    for (unsigned nth = 1; nth < 20; nth++)
+      FAKE(fakecuda_fail, entries[i], nth, CUDA_ERROR_NOT_SUPPORTED);
+    open_channel(&channel, CUDALINK_KIND_VMM);
+    void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
+    uint64_t launches = FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch");
+    for (int k = 0; k < 10; k++)
+      CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, source, NULL,
+                                      ON(channel.stream), 10 * SECOND));
+    CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch"), launches);
+    CU(cuStreamSynchronize(channel.stream));
+    FAKE(fakecuda_fail_clear);
+    close_channel(&channel);
+  }
 }
 
 /* Sends wait for nothing else on the GPU, from however many sources: a kernel on the legacy stream runs
  * all the while. */
 TEST(graphs_wait_for_nobody, 60) {
-  enum { SOURCES = 100, TIMES = 12, WITH_GRAPHS = 8 };
+  enum { SOURCES = 100, TIMES = 12 };
+  int waited = -1;
   struct channel channel = {0};
   void *sources[SOURCES];
   CUdeviceptr busy;
@@ -244,9 +296,9 @@ TEST(graphs_wait_for_nobody, 60) {
     CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, sources[i / TIMES],
                                     NULL, ON(channel.stream), SECOND));
     CU(cuStreamSynchronize(channel.stream));
-    if (i == WITH_GRAPHS * TIMES) CHECK_EQUAL(cuda->cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+    if (cuda->cuStreamQuery(NULL) != CUDA_ERROR_NOT_READY && waited < 0) waited = i;
   }
-  CHECK_EQUAL(cuda->cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);
+  CHECK_EQUAL(waited, -1); /* the number of the send that did */
   CU(cuStreamSynchronize(NULL));
   close_channel(&channel);
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * Copies into slots. A copy that comes again (same source, same slot) is kept as a graph of one node:
- * its launch and the write of the ready word behind it were measured at 2.1 us of CPU time, a plain
- * copy and the write at 4.7 us, and a graph that holds the write as well at 2.2 us (it needs its value
- * set for each launch). So the words stay outside. A program sends from a few buffers into a few
- * slots; the number of graphs is bounded.
+ * Copies into slots. A dense copy out of this GPU's memory is launched as a graph of one node: its launch and
+ * the write of the ready word behind it were measured at 2.1 us of CPU time, a plain copy and the write at
+ * 4.7 us, and a graph that holds the write as well at 2.2 us (it needs its value set for each launch). So the
+ * words stay outside. A program sends from a few buffers into a few slots: a graph that copies so already is
+ * launched as it is, else the one that was not used for longest is pointed at the new copy, which costs
+ * about as much as it saves.
+ *
+ * All graphs of a device are made when its exporter opens. Making one waits, now and then (the 33rd of a
+ * process, the 76th, ...), until everything on the GPU is done, and launches of other threads wait along
+ * (H200, driver 580: tests/gpu, graphs_wait_for_nobody). Pointing one elsewhere does not.
  *
  * A graph holds plain addresses: the driver's number of the source's allocation is part of the key,
  * so a source that was freed is never read through one.
- *
- * Graphs go with the block that they copy into, and not before: sends that dropped old ones for new were
- * seen to wait for everything else on the GPU (H200, driver 580). Once all places are taken, copies of other
- * sources are plain ones.
  */
 #include "gpu/cuda/cuda.h"
 
@@ -48,62 +49,81 @@ static CUresult queue_plainly(struct cuda_device *device, CUstream stream,
 
 /* ---- graphs ------------------------------------------------------------------------------------- */
 
-static void make(struct cuda_device *device, struct cuda_copy *kept) {
+static CUresult make(struct cuda_device *device, const struct gpu_copy *copy) {
   const struct cuda_driver *driver = device->driver;
-  CUDA_MEMCPY3D params = params_of(&kept->copy, CU_MEMORYTYPE_DEVICE);
-  CUgraph graph;
-  CUgraphNode node;
-  kept->plain = true; /* unless all goes well */
-  if (driver->cuGraphCreate(&graph, 0) != CUDA_SUCCESS) return;
-  if (driver->cuGraphAddMemcpyNode(&node, graph, NULL, 0, &params, device->context) ==
-          CUDA_SUCCESS &&
-      driver->cuGraphInstantiateWithFlags(&kept->exec, graph, 0) == CUDA_SUCCESS)
-    kept->plain = false;
-  else
-    kept->exec = NULL;
-  driver->cuGraphDestroy(graph);
+  CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
+  CUresult result = driver->cuGraphCreate(&device->copy_graph, 0);
+  if (result == CUDA_SUCCESS)
+    result = driver->cuGraphAddMemcpyNode(&device->copy_node, device->copy_graph, NULL, 0, &params,
+                                          device->context);
+  for (uint32_t i = 0; i < CUDA_COPIES && result == CUDA_SUCCESS; i++)
+    result =
+        driver->cuGraphInstantiateWithFlags(&device->copies[i].exec, device->copy_graph, 0);
+  return result;
+}
+
+void cuda_copies_drop(struct cuda_device *device) {
+  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+    if (device->copies[i].exec) device->driver->cuGraphExecDestroy(device->copies[i].exec);
+    device->copies[i] = (struct cuda_copy){0};
+  }
+  if (device->copy_graph) device->driver->cuGraphDestroy(device->copy_graph);
+  device->copy_graph = NULL;
+}
+
+/* They copy from one place of the block to another until they are pointed elsewhere; a graph can't be made
+ * without. */
+void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block) {
+  struct cuda_device *device = cuda_of(gpu);
+  CUstreamCaptureMode mode;
+  struct gpu_copy copy = {
+      .source = block->address, .target = (char *)block->address + 256, .bytes = 256, .rows = 1};
+  if (block->bytes < 512 || cuda_enter(device, &mode) < 0) return;
+  pthread_mutex_lock(&device->mutex);
+  if (make(device, &copy) != CUDA_SUCCESS) cuda_copies_drop(device);
+  pthread_mutex_unlock(&device->mutex);
+  cuda_leave(device, mode);
 }
 
 static bool is_same(const struct cuda_copy *kept, const struct gpu_copy *copy,
                     unsigned long long buffer) {
   return kept->buffer == buffer && kept->copy.target == copy->target &&
-         kept->copy.source == copy->source && kept->copy.bytes == copy->bytes &&
-         kept->copy.rows == copy->rows &&
-         (copy->rows == 1 || (kept->copy.source_stride == copy->source_stride &&
-                              kept->copy.target_stride == copy->target_stride));
+         kept->copy.source == copy->source && kept->copy.bytes == copy->bytes;
 }
 
-/* A place without a graph, in turns. */
-static struct cuda_copy *free_place(struct cuda_device *device) {
-  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
-    struct cuda_copy *place = &device->copies[device->next_copy++ % CUDA_COPIES];
-    if (!place->exec) return place;
-  }
-  return NULL;
-}
-
-/* The copy's record, new if need be; NULL when there is no room. */
+/* The graph that copies so, or else the one that was not used for longest. */
 static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy *copy,
                               unsigned long long buffer) {
-  for (uint32_t i = 0; i < CUDA_COPIES; i++)
-    if (is_same(&device->copies[i], copy, buffer)) return &device->copies[i];
-  struct cuda_copy *place = free_place(device);
-  if (place) *place = (struct cuda_copy){.copy = *copy, .buffer = buffer};
-  return place;
+  struct cuda_copy *oldest = &device->copies[0];
+  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+    struct cuda_copy *place = &device->copies[i];
+    if (is_same(place, copy, buffer)) return place;
+    if (place->used < oldest->used) oldest = place;
+  }
+  return oldest;
+}
+
+/* What is launched already goes on as it is. */
+static void point(struct cuda_device *device, struct cuda_copy *place, const struct gpu_copy *copy,
+                  unsigned long long buffer) {
+  CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
+  place->copy = *copy;
+  place->buffer = buffer;
+  place->plain = device->driver->cuGraphExecMemcpyNodeSetParams(
+                     place->exec, device->copy_node, &params, device->context) != CUDA_SUCCESS;
 }
 
 /* Under the mutex. NULL: a plain copy is needed. */
 static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *copy,
                              unsigned long long buffer) {
-  struct cuda_copy *kept = find(device, copy, buffer);
-  if (!kept) return NULL;
-  /* The second time: a buffer that is new for each frame is not worth a graph. */
-  if (kept->seen && !kept->exec && !kept->plain) make(device, kept);
-  kept->seen = true;
-  return kept->exec;
+  if (!device->copy_graph) return NULL;
+  struct cuda_copy *place = find(device, copy, buffer);
+  if (!is_same(place, copy, buffer)) point(device, place, copy, buffer);
+  place->used = ++device->sends;
+  return place->plain ? NULL : place->exec;
 }
 
-/* 1: a plain copy is needed. In relaxed mode: making a graph would end a capture of the program's. */
+/* 1: a plain copy is needed. In relaxed mode, or a capture of the program's would end. */
 static int copy_by_graph(struct cuda_device *device, CUstream stream, const struct gpu_copy *copy,
                          unsigned long long buffer) {
   CUstreamCaptureMode mode;
@@ -128,6 +148,9 @@ static int copy_plainly(struct cuda_device *device, CUstream stream, const struc
   CUresult result = queue_plainly(device, stream, copy, source);
   if (result == CUDA_SUCCESS && complete) result = driver->cuStreamSynchronize(stream);
   cuda_leave(device, mode);
+  bool foreign = source->type == CU_MEMORYTYPE_DEVICE && source->ordinal != device->device;
+  if (result == CUDA_ERROR_INVALID_VALUE && foreign)
+    return cuda_source_closed(device, copy->source, source->ordinal);
   return cuda_error(driver, result, "copying a frame");
 }
 
@@ -138,7 +161,8 @@ static int copy_on(struct cuda_device *device, cudalink_stream stream, const str
   if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
     return copy_plainly(device, device->copy_stream, copy, source, true);
   CUstream on = cuda_stream_handle(stream);
-  int status = source->buffer ? copy_by_graph(device, on, copy, source->buffer) : 1;
+  bool dense = source->buffer && copy->rows == 1; /* graphs can be pointed at no other copy */
+  int status = dense ? copy_by_graph(device, on, copy, source->buffer) : 1;
   return status > 0 ? copy_plainly(device, on, copy, source, false) : status;
 }
 
@@ -165,18 +189,14 @@ int cuda_stream_send(struct gpu_device *gpu, cudalink_stream stream, const struc
   return copy_on(device, stream, copy, &found);
 }
 
-/* Without the mutex while graphs are dropped: sends of other frames don't wait along. */
+/* Their graphs stay, to be pointed elsewhere. */
 void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t bytes) {
-  CUgraphExec dropped[CUDA_COPIES];
-  uint32_t count = 0;
   pthread_mutex_lock(&device->mutex);
   for (uint32_t i = 0; i < CUDA_COPIES; i++) {
-    struct cuda_copy *copy = &device->copies[i];
-    if ((uintptr_t)copy->copy.target - target >= bytes) continue;
-    if (copy->exec) dropped[count++] = copy->exec;
-    *copy = (struct cuda_copy){0};
+    struct cuda_copy *place = &device->copies[i];
+    if ((uintptr_t)place->copy.target - target >= bytes) continue;
+    place->copy = (struct gpu_copy){0};
+    place->buffer = place->used = 0;
   }
   pthread_mutex_unlock(&device->mutex);
-  for (uint32_t i = 0; i < count; i++)
-    device->driver->cuGraphExecDestroy(dropped[i]);
 }

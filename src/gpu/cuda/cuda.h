@@ -32,14 +32,15 @@
 /* How streams reach words in shared memory, best first: words.c. */
 enum cuda_words { CUDA_WORDS_64, CUDA_WORDS_32, CUDA_WORDS_HOST };
 
-#define CUDA_COPIES 64
+#define CUDA_COPIES 8
 
 /* A copy that was seen before, and its graph. */
 struct cuda_copy {
   struct gpu_copy copy;
-  unsigned long long buffer; /* the driver's number of the source's allocation */
+  unsigned long long buffer; /* the driver's number of the source's allocation; 0: of none */
   CUgraphExec exec;
-  bool seen, plain; /* plain: no graph can be made of it */
+  uint64_t used; /* the number of the send that used it last */
+  bool plain;    /* the driver copies so by no graph */
 };
 
 struct cuda_kernels;
@@ -93,8 +94,10 @@ struct cuda_device {
   CUevent order_event;  /* for stream_after */
   CUstream join_stream; /* comes behind several streams of the program's */
   CUevent join_event;
+  CUgraph copy_graph; /* of one node, that all of `copies` were made from; NULL: there are none */
+  CUgraphNode copy_node;
   struct cuda_copy copies[CUDA_COPIES];
-  uint32_t next_copy;
+  uint64_t sends;
   struct cuda_host host;
 };
 
@@ -119,10 +122,15 @@ int cuda_source_find(struct cuda_device *device, const void *address, struct cud
 /* Can the copy be made from there? INVALID_ARGUMENT with the numbers. */
 int cuda_source_check(struct cuda_device *device, const struct gpu_copy *copy,
                       struct cuda_source *found);
+/* The error that another GPU's memory can't be read from here. */
+int cuda_source_closed(const struct cuda_device *device, const void *address, int ordinal);
 int cuda_array_check(struct cuda_device *device, const struct gpu_copy *copy);
 
-/* Drops graphs of copies into memory that is about to go. */
+/* Forgets copies into memory that is about to go. */
 void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t bytes);
+/* Destroys the graphs, with the context current. */
+void cuda_copies_drop(struct cuda_device *device);
+void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block);
 
 /* One module of kernels per GPU, for all devices of this process that are open on it. */
 int cuda_kernels_join(struct cuda_device *device);

@@ -133,7 +133,7 @@ void cuda_device_close(struct gpu_device *gpu) {
   const struct cuda_driver *driver = device->driver;
   CUstreamCaptureMode mode;
   if (device->context && cuda_enter(device, &mode) == CUDALINK_OK) {
-    cuda_copies_forget(device, 0, UINT64_MAX);
+    cuda_copies_drop(device);
     if (device->wait_stream) driver->cuStreamDestroy(device->wait_stream);
     if (device->event_stream) driver->cuStreamDestroy(device->event_stream);
     if (device->copy_stream) driver->cuStreamDestroy(device->copy_stream);
@@ -217,7 +217,7 @@ void cuda_unregister_words(struct gpu_device *gpu, void *address) {
     .stream_write = cuda_stream_write, .streams_write = cuda_streams_write,                        \
     .stream_wait = cuda_stream_wait, .waits_landed = cuda_waits_landed,                            \
     .stream_copy = cuda_stream_copy, .stream_send = cuda_stream_send,                              \
-    .copy_stream = cuda_copy_stream, .shared_stream = cuda_shared_stream,                          \
+    .send_prepare = cuda_send_prepare, .copy_stream = cuda_copy_stream, .shared_stream = cuda_shared_stream,                          \
     .stream_after = cuda_stream_after, .stream_finish = cuda_stream_finish,                        \
     .stream_probe = cuda_stream_probe, .host_prepare = cuda_host_prepare,                          \
     .host_begin = cuda_host_begin, .host_finish = cuda_host_finish,                                \

@@ -79,21 +79,31 @@ static int check_strict(const struct cuda_device *device, const struct gpu_copy 
                    address, found->ordinal, (int)device->device);
 }
 
+int cuda_source_closed(const struct cuda_device *device, const void *address, int ordinal) {
+  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                   "the source 0x%llx is on GPU %d and was not opened to GPU %d, where the frames "
+                   "are: cuMemSetAccess or cuMemPoolSetAccess for it, or send a copy",
+                   (unsigned long long)(uintptr_t)address, ordinal, (int)device->device);
+}
+
 /* Memory of another GPU's that was mapped in pieces is open to those GPUs alone that the program named: a
- * copy on any other would end the context. Of other memory the driver tells no access; it copies that. */
+ * copy on any other was seen to end the context. Of memory that is not mapped so the driver says the same, no
+ * access, and copies it. */
 static int check_access(struct cuda_device *device, const struct gpu_copy *copy,
                         const struct cuda_source *found) {
+  const struct cuda_driver *driver = device->driver;
   CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, device->device};
+  CUmemGenericAllocationHandle handle;
   unsigned long long access = 0;
   if (found->managed || found->type != CU_MEMORYTYPE_DEVICE || found->ordinal == device->device)
     return CUDALINK_OK;
   CUdeviceptr address = (CUdeviceptr)(uintptr_t)copy->source;
-  if (device->driver->cuMemGetAccess(&access, &here, address) != CUDA_SUCCESS || access)
+  if (driver->cuMemGetAccess(&access, &here, address) != CUDA_SUCCESS || access)
     return CUDALINK_OK;
-  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "the source 0x%llx is on GPU %d and was not opened to GPU %d, where the frames "
-                   "are: cuMemSetAccess for it, or send a copy",
-                   (unsigned long long)address, found->ordinal, (int)device->device);
+  if (driver->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)copy->source) != CUDA_SUCCESS)
+    return CUDALINK_OK;
+  driver->cuMemRelease(handle);
+  return cuda_source_closed(device, copy->source, found->ordinal);
 }
 
 int cuda_source_check(struct cuda_device *device, const struct gpu_copy *copy,
