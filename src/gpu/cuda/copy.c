@@ -57,8 +57,7 @@ static CUresult make(struct cuda_device *device, const struct gpu_copy *copy) {
     result = driver->cuGraphAddMemcpyNode(&device->copy_node, device->copy_graph, NULL, 0, &params,
                                           device->context);
   for (uint32_t i = 0; i < CUDA_COPIES && result == CUDA_SUCCESS; i++)
-    result =
-        driver->cuGraphInstantiateWithFlags(&device->copies[i].exec, device->copy_graph, 0);
+    result = driver->cuGraphInstantiateWithFlags(&device->copies[i].exec, device->copy_graph, 0);
   return result;
 }
 

@@ -217,12 +217,13 @@ void cuda_unregister_words(struct gpu_device *gpu, void *address) {
     .stream_write = cuda_stream_write, .streams_write = cuda_streams_write,                        \
     .stream_wait = cuda_stream_wait, .waits_landed = cuda_waits_landed,                            \
     .stream_copy = cuda_stream_copy, .stream_send = cuda_stream_send,                              \
-    .send_prepare = cuda_send_prepare, .copy_stream = cuda_copy_stream, .shared_stream = cuda_shared_stream,                          \
-    .stream_after = cuda_stream_after, .stream_finish = cuda_stream_finish,                        \
-    .stream_probe = cuda_stream_probe, .host_prepare = cuda_host_prepare,                          \
-    .host_begin = cuda_host_begin, .host_finish = cuda_host_finish,                                \
-    .pack_to_host = cuda_pack_to_host, .convert_load = cuda_convert_load,                          \
-    .memory_check = cuda_memory_check, .stream_convert = cuda_stream_convert                       \
+    .send_prepare = cuda_send_prepare, .copy_stream = cuda_copy_stream,                            \
+    .shared_stream = cuda_shared_stream, .stream_after = cuda_stream_after,                        \
+    .stream_finish = cuda_stream_finish, .stream_probe = cuda_stream_probe,                        \
+    .host_prepare = cuda_host_prepare, .host_begin = cuda_host_begin,                              \
+    .host_finish = cuda_host_finish, .pack_to_host = cuda_pack_to_host,                            \
+    .convert_load = cuda_convert_load, .memory_check = cuda_memory_check,                          \
+    .stream_convert = cuda_stream_convert                                                          \
   }
 
 const struct gpu_operations cuda_vmm_operations = CUDA_OPERATIONS(vmm);

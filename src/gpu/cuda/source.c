@@ -98,8 +98,7 @@ static int check_access(struct cuda_device *device, const struct gpu_copy *copy,
   if (found->managed || found->type != CU_MEMORYTYPE_DEVICE || found->ordinal == device->device)
     return CUDALINK_OK;
   CUdeviceptr address = (CUdeviceptr)(uintptr_t)copy->source;
-  if (driver->cuMemGetAccess(&access, &here, address) != CUDA_SUCCESS || access)
-    return CUDALINK_OK;
+  if (driver->cuMemGetAccess(&access, &here, address) != CUDA_SUCCESS || access) return CUDALINK_OK;
   if (driver->cuMemRetainAllocationHandle(&handle, (void *)(uintptr_t)copy->source) != CUDA_SUCCESS)
     return CUDALINK_OK;
   driver->cuMemRelease(handle);
