@@ -147,12 +147,12 @@ void open_importer(cudalink_importer *importer, uint32_t isolated, uint32_t gpu_
   CHECK_OK(cudalink_importer_open(
       importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "gpu", .hold = 2,
                                           .isolated = isolated, .gpu_wait = gpu_wait, .writable = 1,
-                                          .open_timeout = 5 * SECOND}));
+                                          .open_timeout = 30 * SECOND}));
 }
 
 void pass(struct pool *pool, cudalink_importer importer, uint32_t flags) {
   cudalink_frame frame;
-  CHECK_OK(cudalink_importer_acquire(importer, NONE, 5 * SECOND, &frame));
+  CHECK_OK(cudalink_importer_acquire(importer, NONE, 30 * SECOND, &frame));
   CHECK_EQUAL(frame.flags, flags);
   CHECK_EQUAL(frame.sequence, statistics_of(pool).published);
   CHECK_EQUAL(frame.writable, flags ? 0 : 1);

@@ -271,6 +271,32 @@ TEST(close_leaves_pending_waits, 60) {
 
 /* ---- graphs --------------------------------------------------------------------------------------------------- */
 
+/* What is published on a stream is there when the stream has come so far, and not before. */
+static void ready_behind_its_stream(cudalink_kind kind) {
+  struct channel channel;
+  cudalink_frame frame;
+  gpu_start();
+  if (!gpu_is_fake()) return; /* nothing else holds a whole GPU for so long as one likes */
+  open_channel(&channel, kind);
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
+  publish(&channel, ON(channel.stream)); /* loads the kernel */
+  CHECK_OK(
+      cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 30 * SECOND, &frame));
+  CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+  FAKE(fakecuda_pause, 1);
+  publish(&channel, ON(channel.stream));
+  CHECK_STATUS(cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 0, &frame),
+               CUDALINK_ERROR_TIMEOUT);
+  FAKE(fakecuda_pause, 0);
+  CHECK_OK(
+      cudalink_importer_acquire(channel.importer, CUDALINK_STREAM_COMPLETE, 30 * SECOND, &frame));
+  CHECK_OK(cudalink_frame_release(&frame, CUDALINK_STREAM_COMPLETE));
+  close_channel(&channel);
+}
+
+TEST(vmm_is_ready_behind_its_stream, 60) { ready_behind_its_stream(CUDALINK_KIND_VMM); }
+TEST(ipc_is_ready_behind_its_stream, 60) { ready_behind_its_stream(CUDALINK_KIND_IPC); }
+
 TEST(publish_behind_a_thousand_graph_launches, 120) {
   gpu_start();
   struct process *feed =
