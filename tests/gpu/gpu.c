@@ -123,3 +123,20 @@ bool tell_and_hear(uint64_t frames) {
   told |= frames >= (uint64_t)tell;
   return hear_within(0);
 }
+
+uint64_t gpu_number(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  return text ? strtoull(text, NULL, 0) : otherwise;
+}
+
+bool gpu_once_more(uint32_t done) {
+  static uint64_t start;
+  if (!start) start = cudalink_now();
+  return done < gpu_number("GPU_KILLS", 4) &&
+         cudalink_now() - start < gpu_number("GPU_KILL_SECONDS", 300) * (uint64_t)SECOND;
+}
+
+void gpu_random_pause(int64_t most) {
+  uint64_t end = cudalink_now() + random_below((uint64_t)most);
+  WAIT_UNTIL(cudalink_now() >= end);
+}

@@ -51,6 +51,10 @@ bool gpu_is_fake(void);
   })
 /* A line for the file that GPU_RESULTS names; none without. */
 __attribute__((format(printf, 1, 2))) void gpu_report(const char *format, ...);
+uint64_t gpu_number(const char *name, uint64_t otherwise); /* of the environment */
+/* Of tests that do the same again and again: once more, by GPU_KILLS and GPU_KILL_SECONDS? */
+bool gpu_once_more(uint32_t done);
+void gpu_random_pause(int64_t most); /* ns; to end up in the middle of something */
 CUcontext gpu_context(void);
 CUstream gpu_stream(void); /* a new one that does not wait for the default stream */
 #define ON(stream) CUDALINK_STREAM_HANDLE(stream)

@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Processes that are killed or stopped in the middle of kernels, copies and waits: the other side's
- * streams go on, its frames are whole or LOST, and what the dead one held is free again.
+ * Processes that are killed in the middle of kernels, copies and waits: the other side's streams go on,
+ * its frames are whole or LOST, and what the dead one held is free again. test_stopped.c stops them.
  *
  * GPU_KILLS in the environment: how many kills per test (4); GPU_KILL_SECONDS: for at most so long.
  */
-#include <signal.h>
-
 #include "gpu.h"
 #include "link/importer.h"
-
-static uint64_t number(const char *name, uint64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
-/* Is one more to be killed? */
-static bool go_on(uint32_t killed) {
-  static uint64_t start;
-  if (!start) start = cudalink_now();
-  return killed < number("GPU_KILLS", 4) &&
-         cudalink_now() - start < number("GPU_KILL_SECONDS", 300) * (uint64_t)SECOND;
-}
 
 static void report(const char *whom, const char *feed_options, const char *drain_options,
                    uint32_t killed, uint64_t checked) {
@@ -30,20 +15,15 @@ static void report(const char *whom, const char *feed_options, const char *drain
              whom, feed_options, drain_options, killed, (unsigned long long)checked);
 }
 
-static void random_pause(void) {
-  uint64_t end = cudalink_now() + random_below(100 * (uint64_t)MILLISECOND);
-  WAIT_UNTIL(cudalink_now() >= end);
-}
-
 /* Producers are killed one after the other, while one consumer goes on; the last one closes. */
 static void kill_producers(const char *feed_options, const char *drain_options) {
   uint32_t killed = 0;
   gpu_start();
   struct process *drain = start_drain("survivor=1 %s", drain_options);
-  for (; go_on(killed); killed++) {
+  for (; gpu_once_more(killed); killed++) {
     struct process *feed = start_feed("consumers=1 tell=20 %s", feed_options);
     process_expect(feed, "flows");
-    random_pause();
+    gpu_random_pause(100 * MILLISECOND);
     process_kill(feed);
   }
   struct process *last = start_feed("consumers=1 frames=30 drain=1 %s", feed_options);
@@ -83,7 +63,7 @@ TEST(producer_killed_in_endless_kernel, 60) {
   struct process *feed = start_feed("consumers=1 tell=1 pause=20000000000 frames=2");
   struct process *drain = start_drain("policy=latest gpu_wait=1");
   process_expect(feed, "flows");
-  random_pause();
+  gpu_random_pause(100 * MILLISECOND);
   process_kill(feed);
   const char *said = process_hear(drain);
   printf("  %s\n", said);
@@ -91,24 +71,6 @@ TEST(producer_killed_in_endless_kernel, 60) {
   CHECK(line_number(said, "longest") < 15 * SECOND);
   CHECK_EQUAL(line_number(said, "died"), 1);
   process_finish(drain);
-}
-
-TEST(producer_stopped_in_kernel, 60) {
-  gpu_start();
-  struct process *feed = start_feed("consumers=1 tell=20 pause=1000000 frames=100");
-  struct process *drain = start_drain("policy=order gpu_wait=1 wait_limit_ms=200");
-  process_expect(feed, "flows");
-  process_signal(feed, SIGSTOP);
-  uint64_t end = cudalink_now() + (uint64_t)SECOND;
-  WAIT_UNTIL(cudalink_now() >= end);
-  process_signal(feed, SIGCONT);
-  const char *said = process_hear(drain);
-  printf("  %s\n", said);
-  CHECK_EQUAL(line_number(said, "wrong"), 0);
-  CHECK_EQUAL(line_number(said, "ended"), 1);
-  process_finish(drain);
-  CHECK_EQUAL(line_number(process_hear(feed), "published"), 100);
-  process_finish(feed);
 }
 
 /* ---- waits that were left to a stream ------------------------------------------------------------ */
@@ -197,10 +159,10 @@ static void kill_consumers(const char *feed_options, const char *drain_options) 
   struct process *witness = start_drain("policy=latest gpu_wait=1");
   process_expect(feed, "flows");
   uint32_t killed = 0;
-  for (; go_on(killed); killed++) {
+  for (; gpu_once_more(killed); killed++) {
     struct process *drain = start_drain("tell=10 %s", drain_options);
     process_expect(drain, "flows");
-    random_pause();
+    gpu_random_pause(100 * MILLISECOND);
     process_kill(drain);
   }
   process_tell(feed, "stop");
