@@ -51,6 +51,11 @@ test-torch: test-build
 bench: build
 	$(BUILD)/cudalink bench --check
 
+## make bench-gpu   on a GPU: measures beside raw driver calls (results in build-gpu/results)
+.PHONY: bench-gpu
+bench-gpu:
+	GPU_PARTS=measure scripts/gpu-run full
+
 ## make format      rewrites the sources in the project's style
 format:
 	scripts/sources | xargs clang-format -i
