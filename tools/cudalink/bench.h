@@ -258,11 +258,21 @@ int bench_watched(struct bench_case *test, struct bench_samples *samples);
 int bench_record(struct bench_case *test, struct bench_samples *samples);
 
 /* bench_original.c; the parameter is one of these */
-enum { BENCH_512_F32, BENCH_1080P_F32, BENCH_4K_F32, BENCH_1080P_U8 };
+enum {
+  BENCH_512_F32,
+  BENCH_1080P_F32,
+  BENCH_4K_F32,
+  BENCH_1080P_U8,
+  BENCH_1080P_U8_SYNC,
+  BENCH_512_U8,
+  BENCH_4K_U8
+};
 int bench_export_gpu(struct bench_case *test, struct bench_samples *samples);
 int bench_export_gpu_raw(struct bench_case *test, struct bench_samples *samples);
 int bench_read_gpu(struct bench_case *test, struct bench_samples *samples);
 int bench_read_gpu_raw(struct bench_case *test, struct bench_samples *samples);
+int bench_work_plain(struct bench_case *test, struct bench_samples *samples);
+int bench_work_pipelined(struct bench_case *test, struct bench_samples *samples);
 int bench_get_frame(struct bench_case *test, struct bench_samples *samples);
 int bench_get_frame_words(struct bench_case *test, struct bench_samples *samples);
 int bench_notify(struct bench_case *test, struct bench_samples *samples);

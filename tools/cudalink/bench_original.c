@@ -13,11 +13,15 @@ static const struct size {
   uint32_t width, height;
   cudalink_format format;
   bool blocking; /* a send counts until the GPU has done it */
+  bool sync;     /* because export_sync has it wait */
 } sizes[] = {
-    [BENCH_512_F32] = {512, 512, CUDALINK_FORMAT_RGBA32F, true},
-    [BENCH_1080P_F32] = {1920, 1080, CUDALINK_FORMAT_RGBA32F, true},
-    [BENCH_4K_F32] = {3840, 2160, CUDALINK_FORMAT_RGBA32F, true},
-    [BENCH_1080P_U8] = {1920, 1080, CUDALINK_FORMAT_RGBA8, false},
+    [BENCH_512_F32] = {512, 512, CUDALINK_FORMAT_RGBA32F, .blocking = true},
+    [BENCH_1080P_F32] = {1920, 1080, CUDALINK_FORMAT_RGBA32F, .blocking = true},
+    [BENCH_4K_F32] = {3840, 2160, CUDALINK_FORMAT_RGBA32F, .blocking = true},
+    [BENCH_1080P_U8] = {1920, 1080, CUDALINK_FORMAT_RGBA8, .blocking = false},
+    [BENCH_1080P_U8_SYNC] = {1920, 1080, CUDALINK_FORMAT_RGBA8, .blocking = true, .sync = true},
+    [BENCH_512_U8] = {512, 512, CUDALINK_FORMAT_RGBA8, .blocking = false},
+    [BENCH_4K_U8] = {3840, 2160, CUDALINK_FORMAT_RGBA8, .blocking = false},
 };
 
 struct stand {
@@ -26,10 +30,12 @@ struct stand {
   cudalink_description description;
   uint64_t bytes;
   CUdeviceptr source;
+  bool waits; /* behind each call, for the GPU */
 };
 
 static int start(struct bench_scene *scene, struct stand *stand) {
   stand->size = &sizes[scene->parameter];
+  stand->waits = stand->size->blocking;
   if (bench_cuda_start(scene, &stand->cuda)) return BENCH_FAILED;
   stand->description = (cudalink_description){0};
   if (cudalink_describe_picture(&stand->description, stand->size->format, stand->size->width,
@@ -47,7 +53,8 @@ static int open_exporter(struct bench_scene *scene, const struct stand *stand,
                                  .description = &stand->description,
                                  .kind = scene->options->kind,
                                  .device = CUDALINK_DEVICE(scene->options->device),
-                                 .directory = scene->options->directory};
+                                 .directory = scene->options->directory,
+                                 .export_sync = stand->size->sync};
   return cudalink_exporter_open(exporter, &spec) < 0 ? bench_fail_library(scene, "open") : BENCH_OK;
 }
 
@@ -77,7 +84,7 @@ static int time_calls(struct bench_scene *scene, struct stand *stand,
     if (call(scene, stand, context)) return BENCH_FAILED;
     double took = microseconds_since(begin);
     if (synchronize(scene, stand)) return BENCH_FAILED;
-    if (stand->size->blocking) took = microseconds_since(begin);
+    if (stand->waits) took = microseconds_since(begin);
     if (i >= WARM_UP) bench_value(scene, took);
   }
   return BENCH_OK;
@@ -93,6 +100,7 @@ static int play_export(struct bench_scene *scene) {
   struct stand stand;
   cudalink_exporter exporter;
   if (start(scene, &stand) || open_exporter(scene, &stand, &exporter)) return BENCH_FAILED;
+  if (stand.size->sync) stand.waits = false; /* the call does it */
   return time_calls(scene, &stand, call_send, &exporter);
 }
 
@@ -182,6 +190,78 @@ int bench_read_gpu(struct bench_case *test, struct bench_samples *samples) {
 }
 int bench_read_gpu_raw(struct bench_case *test, struct bench_samples *samples) {
   return bench_play(test, samples, play_read_raw, NULL, 0);
+}
+
+/* ---- the same in a loop with work of 5 ms, as it is and pipelined -------------------------------- */
+
+#define WORK 5000 /* us */
+
+struct reader {
+  cudalink_importer importer;
+  bool pipelined;
+  void *pinned;
+  cudalink_host_copy before; /* the copy of the frame before */
+};
+
+static int open_reader(struct bench_scene *scene, struct stand *stand, struct reader *reader) {
+  cudalink_importer_spec spec = {CUDALINK_IMPORTER_DEFAULTS, .name = scene->name,
+                                 .directory = scene->options->directory,
+                                 .host_pipelined = reader->pipelined, .open_timeout = LONG};
+  if (cudalink_importer_open(&reader->importer, &spec) < 0)
+    return bench_fail_library(scene, "open");
+  return bench_cuda_check(scene, stand->cuda.cuMemHostAlloc(&reader->pinned, stand->bytes, 0),
+                          "cuMemHostAlloc");
+}
+
+/* Pipelined: this frame's copy begins, that of the frame before is there. */
+static int read_out(struct bench_scene *scene, struct reader *reader, cudalink_frame *frame,
+                    uint64_t bytes) {
+  cudalink_host_copy copy;
+  if (!reader->pipelined) {
+    if (cudalink_frame_to_host(frame, reader->pinned, bytes) < 0 ||
+        cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE) < 0)
+      return bench_fail_library(scene, "to_host");
+    return BENCH_OK;
+  }
+  if (cudalink_frame_to_host_begin(frame, NULL, 0, &copy) < 0)
+    return bench_fail_library(scene, "to_host_begin");
+  if (reader->before.id && cudalink_frame_to_host_finish(&reader->before) < 0)
+    return bench_fail_library(scene, "to_host_finish");
+  reader->before = copy;
+  return BENCH_OK;
+}
+
+static int play_work(struct bench_scene *scene, bool pipelined) {
+  struct stand stand;
+  struct reader reader = {.pipelined = pipelined};
+  cudalink_exporter exporter;
+  cudalink_frame frame;
+  if (start(scene, &stand) || open_exporter(scene, &stand, &exporter) ||
+      open_reader(scene, &stand, &reader))
+    return BENCH_FAILED;
+  bench_pin_producer();
+  for (uint32_t i = 0; i < scene->rounds + WARM_UP; i++) {
+    if (send(scene, &stand, exporter) || synchronize(scene, &stand)) return BENCH_FAILED;
+    if (cudalink_importer_acquire(reader.importer, CUDALINK_STREAM_COMPLETE, LONG, &frame) < 0)
+      return bench_fail_library(scene, "acquire");
+    uint64_t begin = bench_ticks();
+    if (read_out(scene, &reader, &frame, stand.bytes)) return BENCH_FAILED;
+    double took = microseconds_since(begin);
+    if (i >= WARM_UP) bench_value(scene, took);
+    while (microseconds_since(begin) < took + WORK) {
+    }
+  }
+  return BENCH_OK;
+}
+
+static int play_plain(struct bench_scene *scene) { return play_work(scene, false); }
+static int play_pipelined(struct bench_scene *scene) { return play_work(scene, true); }
+
+int bench_work_plain(struct bench_case *test, struct bench_samples *samples) {
+  return bench_play(test, samples, play_plain, NULL, 0);
+}
+int bench_work_pipelined(struct bench_case *test, struct bench_samples *samples) {
+  return bench_play(test, samples, play_pipelined, NULL, 0);
 }
 
 /* ---- what other rows measure, in the unit of the original's README ------------------------------ */

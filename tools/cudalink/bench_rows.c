@@ -235,6 +235,21 @@ const struct bench_row bench_rows[] = {
     OLD_EXPORT("4k_f32", "4K RGBA float, until the GPU has done it", BENCH_4K_F32, "357"),
     OLD_EXPORT("1080p_u8", "1080p RGBA8, the call alone", BENCH_1080P_U8, "13.9"),
 #undef OLD_EXPORT
+/* Of the original's two switches only one is one here. */
+#define OLD_SYNC(sync_, graphs_, size, published_)                                                 \
+  {                                                                                                \
+    .name = "old_sync" #sync_ "_graphs" #graphs_,                                                  \
+    .what = "send of a frame of 1080p RGBA8, the call alone, export_sync=" #sync_                  \
+            ", use_graphs=" #graphs_ " (accepted, does nothing: graphs are used where they help)", \
+    .unit = "us", .measure = bench_export_gpu, .parameter = size,                                  \
+    .floor_name = "a copy and a word, raw", .floor = bench_export_gpu_raw,                         \
+    .floor_parameter = size, .published = published_, .rounds = 400, .kinds = GPU                  \
+  }
+    OLD_SYNC(1, 0, BENCH_1080P_U8_SYNC, "45.2"),
+    OLD_SYNC(0, 0, BENCH_1080P_U8, "17.9"),
+    OLD_SYNC(1, 1, BENCH_1080P_U8_SYNC, "28.8"),
+    OLD_SYNC(0, 1, BENCH_1080P_U8, "13.9"),
+#undef OLD_SYNC
 #define OLD_NUMPY(name_, what_, size, published_)                                                  \
   {                                                                                                \
     .name = "old_numpy_" name_, .what = "a frame of " what_ " RGBA float in memory of the CPU",    \
@@ -246,6 +261,18 @@ const struct bench_row bench_rows[] = {
     OLD_NUMPY("1080p", "1080p", BENCH_1080P_F32, "1.32"),
     OLD_NUMPY("4k", "4K", BENCH_4K_F32, "5.7"),
 #undef OLD_NUMPY
+#define OLD_PIPELINED(name_, what_, size, published_)                                              \
+  {                                                                                                \
+    .name = "old_pipelined_" name_,                                                                \
+    .what = "reading out " what_ " RGBA8 one frame late, pipelined, in a loop with 5 ms of work",  \
+    .unit = "us", .measure = bench_work_pipelined, .parameter = size,                              \
+    .floor_name = "not pipelined", .floor = bench_work_plain, .floor_parameter = size,             \
+    .published = published_, .rounds = 60, .kinds = GPU                                            \
+  }
+    OLD_PIPELINED("512", "512x512", BENCH_512_U8, "89, not pipelined 97"),
+    OLD_PIPELINED("1080p", "1080p", BENCH_1080P_U8, "74, not pipelined 383"),
+    OLD_PIPELINED("4k", "4K", BENCH_4K_U8, "78, not pipelined 1354"),
+#undef OLD_PIPELINED
     {.name = "old_get_frame",
      .what = "a ready frame in place: acquire and release",
      .unit = "us",
