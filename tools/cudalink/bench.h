@@ -231,7 +231,8 @@ int bench_publish_awake(struct bench_case *test, struct bench_samples *samples);
 int bench_blocked_wakes(struct bench_case *test, struct bench_samples *samples);
 int bench_blocked_switches(struct bench_case *test, struct bench_samples *samples);
 
-/* bench_memory.c */
+/* bench_memory.c; the parameter is one of these */
+enum { BENCH_MEMORY_ALL, BENCH_MEMORY_SHARED, BENCH_MEMORY_OWN };
 int bench_memory_channel(struct bench_case *test, struct bench_samples *samples);
 int bench_memory_consumer(struct bench_case *test, struct bench_samples *samples);
 

@@ -55,6 +55,15 @@ static double private_kib(void) {
   return kib;
 }
 
+/* By the row's parameter. */
+static double wanted(const struct bench_scene *scene, double shared, double own) {
+  switch (scene->parameter) {
+  case BENCH_MEMORY_SHARED: return shared;
+  case BENCH_MEMORY_OWN: return own;
+  default: return shared + own;
+  }
+}
+
 static int open_channel(struct bench_scene *scene, const char *suffix,
                         cudalink_exporter *exporter) {
   cudalink_description description;
@@ -72,7 +81,7 @@ static int play_channel(struct bench_scene *scene) {
   double frames = SLOTS * ((is_shared ? FRAME_BYTES : 0) + BUDGET_PLANE) / 1024.0;
   shared = shared_kib() - shared - frames;
   own = private_kib() - own;
-  bench_value(scene, scene->parameter ? own : shared);
+  bench_value(scene, wanted(scene, shared, own));
   return BENCH_OK;
 }
 
@@ -98,7 +107,7 @@ static int play_consumer(struct bench_scene *scene) {
     if (!bench_wait_for(scene, &scene->seats[seat].taken, 1)) return BENCH_FAILED;
   shared = (shared_kib() - shared) / scene->consumers;
   own = (private_kib() - own) / scene->consumers;
-  bench_value(scene, scene->parameter ? own : shared);
+  bench_value(scene, wanted(scene, shared, own));
   atomic_store(&scene->stop, 1);
   bench_futex_wake(&scene->stop, BENCH_MAX_CONSUMERS);
   return BENCH_OK;
