@@ -18,7 +18,7 @@
 #include "inside.h"
 
 #define SKIPPED 77
-#define MAX_CASES 200
+#define MAX_CASES 1024
 
 static struct harness_case *first_case;
 char test_folder[64], test_scratch[64];
@@ -185,14 +185,24 @@ static void shuffle(const struct harness_case *cases[], size_t count) {
   }
 }
 
+/* Nothing is left out quietly: 0 and a line for a name of no test, or too many tests. */
 static size_t choose(char **names, const struct harness_case *cases[MAX_CASES]) {
   size_t count = 0;
-  for (const struct harness_case *at = first_case; at && count < MAX_CASES; at = at->next) {
+  for (char **name = names; *name; name++) {
+    const struct harness_case *named = find(*name, false);
+    if (named && named->seconds) continue;
+    printf("no such test: %s\n", *name);
+    return 0;
+  }
+  for (const struct harness_case *at = first_case; at; at = at->next) {
     bool wanted = at->seconds && !*names;
     for (char **name = names; *name && !wanted; name++)
       wanted = at->seconds && !strcmp(*name, at->name);
-    if (wanted) cases[count++] = at;
+    if (!wanted) continue;
+    if (count == MAX_CASES) return printf("more than %d tests\n", MAX_CASES), 0;
+    cases[count++] = at;
   }
+  if (!count) printf("no tests\n");
   return count;
 }
 
@@ -200,7 +210,7 @@ static int run_all(char **names, uint64_t seed, long repeat) {
   const struct harness_case *cases[MAX_CASES];
   size_t count = choose(names, cases);
   int failed = 0, skipped = 0, ran = 0;
-  if (!count) return printf("no such test\n"), 2;
+  if (!count) return 2;
   printf("%s: %zu tests, --seed %llu repeats this order\n", program_invocation_short_name, count,
          (unsigned long long)seed);
   inside_seed(seed);
