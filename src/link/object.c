@@ -4,8 +4,7 @@
  */
 #include "link/object.h"
 
-#include <stdlib.h>
-#include <string.h>
+#include "os/os.h"
 
 static uint32_t make_id(const struct link_object *object) {
   uint32_t id = object->uses << 12 | object->index;
@@ -23,7 +22,7 @@ static struct link_object *take_free(struct link_table *table) {
 static struct link_object *make_record(struct link_table *table) {
   uint32_t count = atomic_load_explicit(&table->count, memory_order_relaxed);
   if (count == LINK_TABLE_SIZE) return NULL;
-  struct link_object *object = calloc(1, table->record_bytes); /* untouched pages cost nothing */
+  struct link_object *object = os_pages(table->record_bytes); /* most of it is for many consumers */
   if (!object) return NULL;
   object->index = count;
   pthread_mutex_init(&object->mutex, NULL);
@@ -41,7 +40,7 @@ void *link_table_take(struct link_table *table) {
   if (!object) return NULL;
   pthread_mutex_lock(&object->mutex);
   if (object->uses++) /* a new one is zeros already */
-    memset((char *)object + sizeof *object, 0, table->record_bytes - sizeof *object);
+    os_pages_clear(object, sizeof *object, table->record_bytes);
   atomic_store_explicit(&object->id, make_id(object), memory_order_relaxed);
   pthread_mutex_unlock(&object->mutex);
   return object;

@@ -47,6 +47,10 @@ struct os_segment {
   uint64_t bytes; /* a multiple of the page size, exact */
 };
 uint64_t os_page_round(uint64_t bytes); /* up to whole pages; UINT64_MAX when that overflows */
+/* pages.c: zeros, of this process alone, for good; what is never written to costs no memory. NULL: there is none. */
+void *os_pages(uint64_t bytes);
+/* Zeros again from that byte on, and the pages given back. */
+void os_pages_clear(void *pages, uint64_t from, uint64_t bytes);
 /* Creates and maps it for writing. Every page is allocated and faulted in, so no later touch can
  * fail: checks RLIMIT_FSIZE and the cgroup's memory.max - memory.current first (a SIGXFSZ or the OOM killer
  * must never be the answer), then fallocate. Not in core dumps (MADV_DONTDUMP). Sealed against shrinking and growing.
