@@ -84,6 +84,8 @@ typedef struct cudalink_probe_spec {
   const char *program; /* the helper; NULL = `cudalink` beside the library, else in PATH */
   const char *directory; /* folder of channels to look at; NULL = the usual one */
   int64_t timeout;       /* ns; 0 = 30 s. What has no answer by then is UNKNOWN */
+  int32_t stop; /* a descriptor: as soon as it can be read, the helper and all its processes are
+                   ended, and what was not tried yet is UNKNOWN. 0 = none */
 } cudalink_probe_spec;
 #define CUDALINK_PROBE_DEFAULTS .size = sizeof(cudalink_probe_spec)
 

@@ -294,10 +294,12 @@ struct os_child {
 /* Starts it without running anything of this process in it (no fork handlers). `arguments` end with
  * NULL, the first is its name. */
 int os_child_start(struct os_child *child, const char *program, const char *const *arguments);
-/* Blocks for the next piece. *size = 0: it has ended, or has closed its output. TIMEOUT. */
+/* Blocks for the next piece. *size = 0: it has ended, or has closed its output. TIMEOUT; CLOSED: `stop`
+ * (OS_NO_HANDLE: nothing does) can be read. */
 int os_child_read(struct os_child *child, void *bytes, size_t capacity, size_t *size,
-                  uint64_t deadline);
-/* Waits for its end until the deadline, then kills it; reaps it. Safe on a child that did not start. */
+                  uint64_t deadline, os_handle stop);
+/* Waits for its end until the deadline, then kills it, and waits for processes of its own, which end
+ * with it; reaps it. Safe on a child that did not start. */
 void os_child_end(struct os_child *child, uint64_t deadline);
 
 /* ---- helper.c: inside of that process -------------------------------------------------------- */

@@ -26,8 +26,7 @@ static int start_importer(struct probe_steps *steps, cudalink_kind kind) {
   int status = os_pair(pair);
   if (status == CUDALINK_OK) status = os_helper_fork(&pid);
   if (status == CUDALINK_OK && pid == 0) {
-    os_handle_close(&pair[0]);
-    os_handle_close(&results);
+    os_handle_close(&pair[0]); /* not the results: whoever reads them waits for all of us */
     probe_import(pair[1], steps->limit / 2);
     os_helper_exit(0);
   }

@@ -49,13 +49,14 @@ static void take_bytes(struct reader *reader, const char *bytes, size_t size) {
 }
 
 /* CUDALINK_OK also when it ended without having said all. */
-static int listen(struct os_child *child, struct probe_findings *findings, uint64_t deadline) {
+static int listen(struct os_child *child, struct probe_findings *findings, uint64_t deadline,
+                  os_handle stop) {
   struct reader reader = {.findings = findings};
   int status = CUDALINK_OK;
   while (status == CUDALINK_OK && !findings->ended) {
     char bytes[4096];
     size_t size;
-    status = os_child_read(child, bytes, sizeof bytes, &size, deadline);
+    status = os_child_read(child, bytes, sizeof bytes, &size, deadline, stop);
     if (status == CUDALINK_OK && !size) break;
     if (os_now() >= deadline && !findings->ended && size == sizeof bytes)
       status = error_set(CUDALINK_ERROR_TIMEOUT, "the helper talked on and on");
@@ -75,7 +76,7 @@ static void ask_helper(const cudalink_probe_spec *spec, struct probe_findings *f
   int status = os_child_start(&child, program, arguments);
   if (status == CUDALINK_OK) {
     snprintf(findings->probe.helper, sizeof findings->probe.helper, "%s", program);
-    status = listen(&child, findings, deadline);
+    status = listen(&child, findings, deadline, spec->stop ? spec->stop : OS_NO_HANDLE);
     os_child_end(&child, findings->ended ? deadline : 0);
   }
   if (findings->ended)
@@ -154,11 +155,11 @@ static int copy_spec(cudalink_probe_spec *copy, const cudalink_probe_spec *spec)
                        spec->size, sizeof *copy);
     memcpy(copy, spec, spec->size);
   }
-  if (copy->device < 0 || copy->timeout < 0)
+  if (copy->device < 0 || copy->timeout < 0 || copy->stop < 0)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                      "cudalink_probe_run: device is %d, timeout %" PRId64
-                     "; neither may be negative",
-                     copy->device, copy->timeout);
+                     ", stop %d; none may be negative",
+                     copy->device, copy->timeout, copy->stop);
   if (!copy->timeout) copy->timeout = USUAL_TIMEOUT;
   if (copy->timeout > LONGEST_TIMEOUT) copy->timeout = LONGEST_TIMEOUT;
   return CUDALINK_OK;

@@ -3,12 +3,15 @@
 thing that is broken says so, the advice fits, and the exit code says what still runs."""
 
 import errno
+import itertools
 import json
 import os
 import resource
 import signal
 import subprocess
+import time
 import unittest
+from pathlib import Path
 
 import seccomp
 from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
@@ -188,6 +191,70 @@ class DoctorTest(ProgramTest):
         self.assertIn("1 channel, 1 of them", items["channels"]["text"])
         self.assertIn("cudalink gc", items["channels"]["advice"])
         self.run_program("gc")
+
+
+class CtrlCTest(ProgramTest):
+    """Wherever a signal comes, nothing is left: no file, no process, no line about what it broke off."""
+
+    SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the time that it takes
+
+    def session_of(self, leader):
+        for place in Path("/proc").glob("[0-9]*"):
+            try:
+                fields = (place / "stat").read_text().rpartition(")")[2].split()
+            except OSError:  # it has just ended
+                continue
+            if int(fields[3]) == leader and fields[0] not in "ZX" and int(place.name) != leader:
+                yield place.name
+
+    def catches(self, process):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
+        return int(caught.split()[1], 16) & (1 << (signal.SIGINT - 1))
+
+    def end(self, moment, number, send):
+        doctor = self.start("doctor", "--json", start_new_session=True)
+        self.wait_for(lambda: doctor.poll() is not None or self.catches(doctor), "it catches signals")
+        moment(doctor)
+        if doctor.poll() is None:
+            send(doctor.pid, number)
+        out, errors = doctor.communicate(timeout=60)
+        self.assertIn(doctor.returncode, (0, 128 + number), (out, errors))
+        self.assertEqual(errors, b"")
+        self.assertEqual([path.name for path in self.channels.iterdir()], [])
+        self.wait_for(lambda: not list(self.session_of(doctor.pid)), "all have ended")
+        for item in map(json.loads, out.splitlines()):
+            if item.get("id") in ("helper", "kill", "demo.host"):
+                self.assertEqual(item["state"], "ok", item)
+        return doctor.returncode
+
+    def test_at_all_times(self):
+        """Every moment is as good as another: how long it takes here only spreads them."""
+        start = time.monotonic()
+        self.run_program("doctor")
+        whole = time.monotonic() - start
+        ways = itertools.cycle(itertools.product((signal.SIGINT, signal.SIGTERM), (os.kill, os.killpg)))
+        codes = [
+            self.end(lambda _, share=share: time.sleep(share * whole), *next(ways)) for share in self.SHARES
+        ]
+        self.assertIn(128 + signal.SIGINT, codes)
+
+    def test_while_a_channel_is_there(self):
+        def appears(doctor):
+            self.wait_for(lambda: doctor.poll() is not None or any(self.channels.iterdir()), "a channel")
+
+        for send in (os.kill, os.killpg):
+            self.end(appears, signal.SIGTERM, send)
+
+    def test_while_a_driver_hangs(self):
+        """The helper waits for it; its processes end with it."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment["FAKECUDA_FAIL"] = "cuIpcGetMemHandle:0:-1000"
+
+        def starts(doctor):
+            self.wait_for(lambda: len(list(self.session_of(doctor.pid))) > 2, "its processes")
+
+        self.assertEqual(self.end(starts, signal.SIGINT, os.kill), 130)
 
 
 if __name__ == "__main__":

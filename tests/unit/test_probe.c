@@ -306,6 +306,32 @@ static void a_file_that_is_no_program(void **state) {
   assert_no_children();
 }
 
+/* Whoever stops a probe does not wait for what hangs. The helper's own processes are gone as well: they
+ * would keep the pipe open that it writes into. */
+static void stopped_by_the_caller(void **state) {
+  (void)state;
+  int ends[2], alive[2], before = open_descriptors();
+  assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+  assert_int_equal(pipe(alive), 0); /* for the script, which closes none */
+  assert_int_equal(write(ends[1], "", 1), 1);
+  cudalink_probe *probe =
+      run(&(cudalink_probe_spec){CUDALINK_PROBE_DEFAULTS, .program = program, .stop = ends[0]});
+  assert_item(probe, "helper", CUDALINK_PROBE_FAILED, "its caller has ended it");
+  assert_item(probe, "memfd", CUDALINK_PROBE_OK, "");
+  cudalink_probe_free(probe);
+  probe = run(&(cudalink_probe_spec){CUDALINK_PROBE_DEFAULTS, .program = script("exec sleep 1000"),
+                                     .stop = ends[0]});
+  assert_item(probe, "kind.vmm", CUDALINK_PROBE_UNKNOWN, "not tried");
+  cudalink_probe_free(probe);
+  close(alive[1]);
+  assert_int_equal(read(alive[0], &(char){0}, 1), 0);
+  close(alive[0]);
+  close(ends[0]);
+  close(ends[1]);
+  assert_no_children();
+  assert_int_equal(open_descriptors(), before);
+}
+
 /* What was said before a crash counts; the rest is UNKNOWN. */
 static void half_an_answer(void **state) {
   (void)state;
@@ -516,6 +542,7 @@ int main(void) {
       TEST(no_helper),
       TEST(wrong_helpers),
       TEST(a_file_that_is_no_program),
+      TEST(stopped_by_the_caller),
       TEST(half_an_answer),
       TEST(foreign_descriptors),
       TEST(programs_that_wait_for_any_child),

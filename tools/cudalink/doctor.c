@@ -7,6 +7,7 @@
 #include "json.h"
 #include "options.h"
 #include "report.h"
+#include "stop.h"
 #include "text.h"
 
 #include <stdio.h>
@@ -69,7 +70,9 @@ static void print_line(const cudalink_probe_item *item) {
   if (*item->advice) printf("%*s-> %s\n", 37, "", text_escape(advice, sizeof advice, item->advice));
 }
 
+/* What was tried while a signal came says nothing: it reached all processes, perhaps. */
 static void show(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
+  if (stop_requested()) return;
   note(diagnosis, item);
   if (diagnosis->is_json)
     print_json(item);
@@ -91,7 +94,7 @@ static int probe(struct diagnosis *diagnosis, const cudalink_probe_spec *spec) {
   cudalink_probe *probed;
   int status = cudalink_probe_run(spec, &probed);
   if (status < 0) return report_library(status);
-  for (uint32_t i = 0; i < probed->item_count; i++) {
+  for (uint32_t i = 0; i < probed->item_count && !stop_requested(); i++) {
     show(diagnosis, &probed->items[i]);
     if (i == 0) show_devices(diagnosis, probed);
   }
@@ -102,6 +105,7 @@ static int probe(struct diagnosis *diagnosis, const cudalink_probe_spec *spec) {
 
 static int try_demo(struct diagnosis *diagnosis, const char *kind, int is_explained) {
   cudalink_probe_item item = {0};
+  if (stop_requested()) return 0;
   doctor_demo(&item, kind, is_explained);
   show(diagnosis, &item);
   return item.state == CUDALINK_PROBE_OK;
@@ -111,6 +115,7 @@ static void try_all(struct diagnosis *diagnosis) {
   cudalink_probe_item folder = {0}, death = {0};
   doctor_folder(&folder);
   show(diagnosis, &folder);
+  if (stop_requested()) return;
   doctor_kill(&death);
   show(diagnosis, &death);
   int is_host_ill = diagnosis->is_host_ill, is_gpu_ill = is_host_ill || diagnosis->is_gpu_ill;
@@ -152,9 +157,12 @@ int command_doctor(int argc, char **argv) {
                                    .notes = notes};
   int code = options_parse(&page, argc, argv, NULL);
   if (code != OPTIONS_GO) return code;
-  cudalink_probe_spec spec = {CUDALINK_PROBE_DEFAULTS, .program = "/proc/self/exe"};
+  code = stop_install();
+  if (code != EXIT_CODE_OK) return code;
+  cudalink_probe_spec spec = {CUDALINK_PROBE_DEFAULTS, .program = "/proc/self/exe",
+                              .stop = stop_descriptor()};
   code = probe(&diagnosis, &spec);
   if (code != EXIT_CODE_OK) return code;
   try_all(&diagnosis);
-  return conclude(&diagnosis);
+  return stop_exit_code(stop_requested() ? EXIT_CODE_OK : conclude(&diagnosis));
 }

@@ -3,6 +3,7 @@
  * The trials of `cudalink doctor` that need whole programs: this one, started again.
  */
 #include "doctor.h"
+#include "stop.h"
 #include "text.h"
 #include "tool.h"
 
@@ -19,6 +20,8 @@
 #include <unistd.h>
 
 #define LIMIT 30000000000 /* ns; only what hangs comes near */
+#define PIECE 20000000    /* ns; a wait looks that often whether to stop */
+#define LOOK 1000000000   /* ns; a producer that is stopped does not answer */
 
 static void say(cudalink_probe_item *item, const char *id, uint32_t state, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -97,11 +100,19 @@ static uint64_t time_death(cudalink_exporter exporter, pid_t consumer) {
   uint64_t start = cudalink_now();
   kill(consumer, SIGKILL);
   while (!deaths(exporter))
-    if (cudalink_now() - start > LIMIT)
+    if (stop_requested() || cudalink_now() - start > LIMIT)
       return 0;
     else
       nanosleep(&step, NULL);
   return cudalink_now() - start;
+}
+
+static int wait_consumer(cudalink_exporter exporter) {
+  int64_t left = LIMIT;
+  int result = CUDALINK_ERROR_TIMEOUT;
+  for (; result == CUDALINK_ERROR_TIMEOUT && left > 0 && !stop_requested(); left -= PIECE)
+    result = cudalink_exporter_wait_consumers(exporter, 1, PIECE);
+  return result;
 }
 
 static void try_death(cudalink_probe_item *item, cudalink_exporter exporter, const char *name) {
@@ -110,7 +121,7 @@ static void try_death(cudalink_probe_item *item, cudalink_exporter exporter, con
     say(item, "kill", CUDALINK_PROBE_UNKNOWN, "no process can be started: %s", strerror(errno));
     return;
   }
-  int joined = cudalink_exporter_wait_consumers(exporter, 1, LIMIT);
+  int joined = wait_consumer(exporter);
   if (joined == CUDALINK_OK) {
     item->ns = time_death(exporter, consumer);
     say(item, "kill", item->ns ? CUDALINK_PROBE_OK : CUDALINK_PROBE_FAILED,
@@ -176,7 +187,7 @@ void doctor_folder(cudalink_probe_item *item) {
   char foreign[256];
   const char *folder = getenv("CUDALINK_RUNTIME_DIR");
   uint64_t start = cudalink_now();
-  if (cudalink_channels_list(NULL, LIMIT, &channels, &count) < 0) {
+  if (cudalink_channels_list(NULL, LOOK, &channels, &count) < 0) {
     say(item, "channels", CUDALINK_PROBE_FAILED, "%.300s", cudalink_last_error());
     return;
   }

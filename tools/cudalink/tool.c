@@ -3,6 +3,9 @@
  * Input and output are files in memory, so that a daemon which keeps them open holds up nobody.
  */
 #include "tool.h"
+#include "stop.h"
+
+#include "cudalink/base.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define PUT_AWAY_LIMIT INT64_C(10000000000) /* ns; only what hangs comes near */
+
 static pid_t start(char *const arguments[], int input, int output, int *error) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -28,15 +33,32 @@ static pid_t start(char *const arguments[], int input, int output, int *error) {
   return *error ? -1 : pid;
 }
 
-/* 1: it has ended in time. */
-static int wait_for(pid_t pid, int64_t limit) {
+enum wait { WAIT_ENDED, WAIT_STOPPED, WAIT_TOO_LONG };
+
+/* `stop`: a descriptor that ends the wait, -1 for none. */
+static enum wait wait_for(int handle, int stop, int64_t limit) {
+  uint64_t start = cudalink_now();
+  for (;;) {
+    struct pollfd ends[] = {{.fd = handle, .events = POLLIN}, {.fd = stop, .events = POLLIN}};
+    int64_t left = limit - (int64_t)(cudalink_now() - start), ms = left > 0 ? left / 1000000 : 0;
+    int found = poll(ends, 2, ms > INT32_MAX ? -1 : (int)ms);
+    if (found > 0 && ends[0].revents) return WAIT_ENDED;
+    if (found > 0) return WAIT_STOPPED;
+    if (found == 0 || errno != EINTR) return WAIT_TOO_LONG;
+  }
+}
+
+/* 1: it ends by itself. Who is asked to end puts things away first, for which it gets time. */
+static int wait_to_the_end(pid_t pid, int64_t limit) {
   int handle = (int)syscall(SYS_pidfd_open, pid, 0);
   if (handle < 0) return 1; /* then waitpid waits without a limit */
-  struct pollfd end = {.fd = handle, .events = POLLIN};
-  int64_t ms = limit / 1000000;
-  int found = poll(&end, 1, ms > INT32_MAX ? -1 : (int)ms);
+  enum wait wait = wait_for(handle, stop_descriptor(), limit);
+  if (wait == WAIT_STOPPED) {
+    kill(pid, SIGTERM);
+    wait = wait_for(handle, -1, PUT_AWAY_LIMIT);
+  }
   close(handle);
-  return found != 0;
+  return wait == WAIT_ENDED;
 }
 
 /* Where memfds are forbidden a file that has no name does as well. */
@@ -56,7 +78,7 @@ static void read_output(struct tool *tool, int output) {
 }
 
 static void finish(struct tool *tool, pid_t pid, int64_t limit) {
-  int status = 0, in_time = wait_for(pid, limit);
+  int status = 0, in_time = wait_to_the_end(pid, limit);
   if (!in_time) kill(pid, SIGKILL);
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

@@ -21,7 +21,8 @@ struct tool {
 };
 
 /* `arguments` as for execvp, found in PATH; `text` is its standard input; `limit` in ns, more
- * than 24 days is none. What it leaves running, a daemon, is not waited for. */
+ * than 24 days is none. What it leaves running, a daemon, is not waited for. Once a stop is requested
+ * (stop.h) it gets SIGTERM, and is waited for all the same. */
 void tool_run(struct tool *tool, char *const arguments[], const char *text, int64_t limit);
 
 #endif

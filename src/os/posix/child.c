@@ -142,13 +142,16 @@ int os_child_start(struct os_child *child, const char *program, const char *cons
 /* The end of the process counts as the end of its output: a fork of the program's own may have kept
  * the pipe open. */
 int os_child_read(struct os_child *child, void *bytes, size_t capacity, size_t *size,
-                  uint64_t deadline) {
+                  uint64_t deadline, os_handle stop) {
   *size = 0;
   for (;;) {
-    struct pollfd wanted[2] = {{.fd = child->output, .events = POLLIN},
-                               {.fd = child->exited, .events = POLLIN}};
+    struct pollfd wanted[3] = {{.fd = child->output, .events = POLLIN},
+                               {.fd = child->exited, .events = POLLIN},
+                               {.fd = stop, .events = POLLIN}};
     uint64_t now = os_now(), left = deadline > now ? deadline - now : 0;
-    int count = poll(wanted, 2, left > 60000000000 ? 60000 : (int)((left + 999999) / 1000000));
+    int count = poll(wanted, 3, left > 60000000000 ? 60000 : (int)((left + 999999) / 1000000));
+    if (count > 0 && wanted[2].revents)
+      return error_set(CUDALINK_ERROR_CLOSED, "its caller has ended it");
     if (count > 0 && !wanted[0].revents) return CUDALINK_OK;
     if (count > 0) {
       ssize_t length = read(child->output, bytes, capacity);
@@ -181,13 +184,22 @@ static void reap(const struct os_child *child) {
     continue;
 }
 
+/* Its processes keep the pipe open. Not for ever: a fork of the program's own may have it, too. */
+static void wait_for_all(const struct os_child *child) {
+  uint64_t deadline = os_deadline(KILLED_LIMIT);
+  char bytes[256];
+  while (os_now() < deadline && os_readable(child->output, deadline))
+    if (read(child->output, bytes, sizeof bytes) <= 0 && errno != EINTR) return;
+}
+
 void os_child_end(struct os_child *child, uint64_t deadline) {
   if (child->pid <= 0) return;
-  os_handle_close(&child->output);
   if (child->exited == OS_NO_HANDLE || !os_readable(child->exited, deadline)) {
     kill_child(child);
     if (child->exited != OS_NO_HANDLE) os_readable(child->exited, os_deadline(KILLED_LIMIT));
+    wait_for_all(child);
   }
+  os_handle_close(&child->output);
   reap(child);
   os_handle_close(&child->exited);
   child->pid = 0;
