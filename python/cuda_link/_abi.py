@@ -369,6 +369,10 @@ class ConsumerInfo(Structure):
         ("isolated", c_uint32),
         ("held_for", c_uint64),
         ("position", c_uint64),
+        ("received", c_uint64),
+        ("missed", c_uint64),
+        ("latency", c_uint64),
+        ("measured", c_uint64),
     ]
 
 

@@ -13,10 +13,11 @@
 
 #include "base/nvtx.h"
 
-#define LOOK_STEP 100000 /* ns: a GPU wakes nobody, so its words are looked at */
-#define READY_SPIN 20000 /* ns: pixels, or a stream's release, are often complete in a moment */
-#define SPIN_TURN 10000  /* ns until a spinning call looks at everything again */
-#define SPIN_STEP 1000   /* ns: until one that awaits a GPU does */
+#define LOOK_STEP 100000   /* ns: a GPU wakes nobody, so its words are looked at */
+#define READY_SPIN 20000   /* ns: pixels, or a stream's release, are often complete in a moment */
+#define SPIN_TURN 10000    /* ns until a spinning call looks at everything again */
+#define MEASURED_ONE_IN 16 /* frames that were there already: the clock costs more than the count */
+#define SPIN_STEP 1000     /* ns: until one that awaits a GPU does */
 
 /* ---- what must be told first ---------------------------------------------------------------------- */
 
@@ -245,6 +246,12 @@ static int settle_pixels(struct acquire *acquire, struct link_attachment *attach
   return status;
 }
 
+/* In another time namespace clocks may differ. */
+static uint64_t latency_of(const cudalink_frame *frame) {
+  uint64_t now = os_now();
+  return now > frame->timestamp ? now - frame->timestamp : 0;
+}
+
 void link_acquire_count(struct acquire *acquire) {
   cudalink_importer_statistics *statistics = &acquire->importer->statistics;
   const cudalink_frame *frame = acquire->frame;
@@ -253,10 +260,27 @@ void link_acquire_count(struct acquire *acquire) {
   for (uint32_t p = 0; p < frame->description.plane_count; p++)
     statistics->bytes += frame->description.planes[p].bytes;
   if (!acquire->slept) return;
-  uint64_t latency = os_now() - frame->timestamp;
-  uint32_t bucket = latency ? 63u - (uint32_t)__builtin_clzll(latency) : 0;
+  acquire->latency = latency_of(frame);
+  uint32_t bucket = acquire->latency ? 63u - (uint32_t)__builtin_clzll(acquire->latency) : 0;
   if (bucket >= CUDALINK_HISTOGRAM_BUCKETS) bucket = CUDALINK_HISTOGRAM_BUCKETS - 1;
   statistics->wake_latency[bucket]++;
+}
+
+static void tell(wire_word *word, uint64_t value) {
+  atomic_store_explicit(word, value,
+                        memory_order_relaxed); /* pairs with none: numbers for people */
+}
+
+/* For whoever looks at the channel: one store per frame, the others where they matter. */
+static void tell_counts(const struct acquire *acquire, struct link_attachment *attachment) {
+  struct wire_mailbox *mailbox = attachment->mailbox;
+  const cudalink_frame *frame = acquire->frame;
+  tell(&mailbox->received, ++attachment->received);
+  if (frame->missed) tell(&mailbox->missed, attachment->missed += frame->missed);
+  if (!acquire->slept && attachment->received % MEASURED_ONE_IN != 1) return;
+  attachment->latency += acquire->slept ? acquire->latency : latency_of(frame);
+  tell(&mailbox->latency, attachment->latency);
+  tell(&mailbox->measured, ++attachment->measured);
 }
 
 /* A frame is leased and described: its pixels, then the books. */
@@ -279,6 +303,7 @@ static int complete(struct acquire *acquire, struct link_attachment *attachment)
   /* The next one's slot may be too small for it, and the next one elsewhere. */
   if (frame->flags & CUDALINK_FRAME_SHARED) attachment->description.plane_count = 0;
   link_acquire_count(acquire);
+  tell_counts(acquire, attachment);
   return CUDALINK_OK;
 }
 

@@ -20,7 +20,8 @@ struct acquire {
   bool full; /* a frame is there, but no more may be held */
   uint64_t full_since;
   bool slept;
-  struct seen { /* by a spinning acquire, before its last look */
+  uint64_t latency; /* from publish to now; only of a frame for which it slept */
+  struct seen {     /* by a spinning acquire, before its last look */
     uint64_t head;
     uint32_t bell, changed;
   } seen;

@@ -58,7 +58,7 @@ static bool add(struct list *list, const char *file) {
     asked->info.status = status == CUDALINK_ERROR_NOT_FOUND ? CUDALINK_ERROR_LOST : status;
     return true;
   }
-  struct wire_plain question = {0};
+  struct wire_plain question = {.value = WIRE_STATUS_COUNTS};
   wire_message_start(&question, WIRE_STATUS, sizeof question);
   os_send(asked->handle, &question, sizeof question, NULL, 0);
   return true;
@@ -66,7 +66,8 @@ static bool add(struct list *list, const char *file) {
 
 static bool visit(void *context, const char *file) { return add(context, file); }
 
-static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_consumer *in) {
+static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_consumer *in,
+                          const struct wire_status_counts *counts) {
   *out = (cudalink_consumer_info){.pid = in->pid,
                                   .uid = in->uid,
                                   .policy = in->policy,
@@ -74,12 +75,19 @@ static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_
                                   .held = in->held,
                                   .isolated = in->isolated,
                                   .held_for = in->held_for,
-                                  .position = in->position};
+                                  .position = in->position,
+                                  .received = counts->received,
+                                  .missed = counts->missed,
+                                  .latency = counts->latency,
+                                  .measured = counts->measured};
   memcpy(out->program, in->program, sizeof out->program);
   memcpy(out->group, in->group, sizeof out->group);
 }
 
-static void fill(cudalink_channel_info *out, const struct wire_status_reply *in) {
+static void fill(cudalink_channel_info *out, struct wire_status_reply *in) {
+  static const struct wire_status_counts not_told = {CUDALINK_NOT_TOLD, CUDALINK_NOT_TOLD,
+                                                     CUDALINK_NOT_TOLD, CUDALINK_NOT_TOLD};
+  const struct wire_status_counts *counts = in->count_count ? wire_status_counts_of(in) : NULL;
   memcpy(out->name, in->channel, sizeof out->name);
   memcpy(out->program, in->program, sizeof out->program);
   memcpy(out->path, in->path, sizeof out->path);
@@ -101,7 +109,7 @@ static void fill(cudalink_channel_info *out, const struct wire_status_reply *in)
   out->plane_count = in->plane_count;
   out->consumer_count = in->consumer_count;
   for (uint32_t c = 0; c < in->consumer_count; c++)
-    fill_consumer(&out->consumers[c], &in->consumers[c]);
+    fill_consumer(&out->consumers[c], &in->consumers[c], counts ? &counts[c] : &not_told);
 }
 
 /* The answer, if it is there; the socket is closed once there is nothing more to come. */
@@ -112,7 +120,7 @@ static void receive(struct asked *asked) {
   if (status == CUDALINK_ERROR_BUSY) return;
   int type = status < 0 ? status : wire_message_check(buffer, size);
   if (type == WIRE_STATUS_REPLY)
-    fill(&asked->info, (const struct wire_status_reply *)buffer);
+    fill(&asked->info, (struct wire_status_reply *)buffer);
   else if (type == WIRE_REFUSED)
     asked->info.status = ((const struct wire_refused *)buffer)->error;
   else

@@ -116,6 +116,7 @@ struct link_member {
   bool wants_isolated, isolated_writable, gpu_wait;
   bool untold;     /* its queue was full: it lacks what others were told */
   bool maps_pools; /* and may: an isolated one gets copies */
+  bool counts;     /* in its mailbox, for status */
   int32_t group;   /* index, or -1 */
   struct os_credentials who;
   char program[CUDALINK_PROGRAM_SIZE];
@@ -447,7 +448,7 @@ bool link_send_plain(struct link_connection *connection, enum wire_message_type 
 void link_welcome_queued(struct link_exporter *exporter); /* who waits for a mailbox */
 
 /* status.c: service thread */
-void link_send_status(struct link_connection *connection);
+void link_send_status(struct link_connection *connection, bool with_counts);
 
 /* tell.c: service thread */
 void link_tell_closed(struct link_connection *connection); /* accept.c */

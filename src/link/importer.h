@@ -115,6 +115,7 @@ struct link_attachment {
   uint64_t first;  /* every frame: the first one that is kept for us; 0 = not known */
   uint64_t cursor; /* every frame: the next one; 0 = not begun */
   uint64_t taken;  /* shared: last offer confirmed */
+  uint64_t received, missed, latency, measured; /* as in the mailbox */
   uint32_t sleepers, spinners;
   bool settling; /* a thread waits for the pixels of a frame that it has leased */
   bool said_bye;

@@ -78,6 +78,7 @@ struct link_member *link_member_join(struct link_exporter *exporter,
   member->isolated_writable = hello->isolated && hello->writable;
   member->gpu_wait = hello->gpu_wait != 0;
   member->maps_pools = (hello->features & WIRE_FEATURE_POOL) && !hello->isolated;
+  member->counts = (hello->features & WIRE_FEATURE_COUNTS) != 0;
   member->group = group;
   member->who = connection->who;
   memcpy(member->program, hello->program, sizeof member->program);

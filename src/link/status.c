@@ -31,7 +31,37 @@ static void fill_consumer(struct wire_status_consumer *out, const struct link_ex
   }
 }
 
-static size_t fill_status(struct link_exporter *exporter, struct wire_status_reply *reply) {
+/* relaxed: numbers for people, each by itself, and whatever the consumer likes them to be. */
+static uint64_t told(const wire_word *word) {
+  return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void fill_counts(struct wire_status_counts *out, const struct link_member *member) {
+  const struct wire_mailbox *mailbox = member->mailbox;
+  if (!member->counts) {
+    memset(out, 0xff, sizeof *out); /* CUDALINK_NOT_TOLD */
+    return;
+  }
+  *out = (struct wire_status_counts){.received = told(&mailbox->received),
+                                     .missed = told(&mailbox->missed),
+                                     .latency = told(&mailbox->latency),
+                                     .measured = told(&mailbox->measured)};
+}
+
+static void fill_consumers(struct link_exporter *exporter, struct wire_status_reply *reply,
+                           uint64_t now, bool with_counts) {
+  uint32_t c = 0;
+  reply->consumer_count = (uint32_t)__builtin_popcountll(exporter->present_mask);
+  reply->count_count = with_counts ? reply->consumer_count : 0;
+  LINK_EACH_OF(exporter->present_mask, m) {
+    fill_consumer(&reply->consumers[c], exporter, &exporter->members[m], now);
+    if (with_counts) fill_counts(&wire_status_counts_of(reply)[c], &exporter->members[m]);
+    c++;
+  }
+}
+
+static size_t fill_status(struct link_exporter *exporter, struct wire_status_reply *reply,
+                          bool with_counts) {
   memset(reply, 0, sizeof *reply);
   memcpy(reply->channel, exporter->name, sizeof exporter->name);
   memcpy(reply->program, exporter->program, sizeof reply->program);
@@ -56,16 +86,15 @@ static size_t fill_status(struct link_exporter *exporter, struct wire_status_rep
   reply->width = reply->format ? exporter->newest_width : 0;
   reply->height = reply->format ? exporter->newest_height : 0;
   reply->plane_count = exporter->newest_planes;
-  LINK_EACH_OF(exporter->present_mask, m) {
-    fill_consumer(&reply->consumers[reply->consumer_count++], exporter, &exporter->members[m], now);
-  }
+  fill_consumers(exporter, reply, now, with_counts);
   pthread_mutex_unlock(&exporter->object.mutex);
   return offsetof(struct wire_status_reply, consumers) +
-         reply->consumer_count * sizeof reply->consumers[0];
+         reply->consumer_count * sizeof reply->consumers[0] +
+         reply->count_count * sizeof(struct wire_status_counts);
 }
 
-void link_send_status(struct link_connection *connection) {
+void link_send_status(struct link_connection *connection, bool with_counts) {
   static struct wire_status_reply reply; /* service thread only */
-  size_t bytes = fill_status(connection->exporter, &reply);
+  size_t bytes = fill_status(connection->exporter, &reply, with_counts);
   link_send(connection, &reply, WIRE_STATUS_REPLY, bytes, NULL, 0);
 }

@@ -13,7 +13,12 @@
 
 struct wire_mailbox {
   uint64_t magic; /* WIRE_MAILBOX_MAGIC, constant */
-  uint64_t reserved0[7];
+  /* Consumer's CPU, for people: read when an observer asks, in a line that nobody waits for. */
+  wire_word received; /* frames taken */
+  wire_word missed;   /* frames that it never got */
+  wire_word latency;  /* ns from publish to acquire, of `measured` frames together */
+  wire_word measured;
+  uint64_t reserved0[3];
 
   /* Consumer's CPU. */
   _Alignas(64) wire_word want[WIRE_MAX_ENTRIES]; /* lease words; 0 = free */
@@ -38,6 +43,7 @@ struct wire_mailbox {
 #define WIRE_MAILBOX_MAGIC UINT64_C(0x314c49414d4b4c21)
 #define WIRE_VERDICT_EVICTED 1u /* the producer no longer respects leases of this mailbox */
 
+_Static_assert(offsetof(struct wire_mailbox, received) == 8, "layout");
 _Static_assert(offsetof(struct wire_mailbox, want) == 64, "layout");
 _Static_assert(offsetof(struct wire_mailbox, cursor) == 256, "layout");
 _Static_assert(offsetof(struct wire_mailbox, taken) == 264, "layout");

@@ -122,6 +122,7 @@ static const struct field status_reply_fields[] = {
     TEXT(wire_status_reply, path),
     TEXT(wire_status_reply, reason),
     RANGE(wire_status_reply, consumer_count, 0, WIRE_MAX_CONSUMERS),
+    RANGE(wire_status_reply, count_count, 0, WIRE_MAX_CONSUMERS),
     END,
 };
 
@@ -252,6 +253,9 @@ static int check_welcome(const struct wire_welcome *welcome) {
 }
 
 static int check_status_reply(const struct wire_status_reply *reply) {
+  if (reply->count_count && reply->count_count != reply->consumer_count)
+    return error_set(CUDALINK_ERROR_PROTOCOL, "STATUS_REPLY: count_count is %u for %u consumers",
+                     reply->count_count, reply->consumer_count);
   for (uint32_t i = 0; i < reply->consumer_count; i++) {
     int status = check_fields("STATUS_REPLY", status_consumer_fields, &reply->consumers[i]);
     if (status < 0) return status;
@@ -346,14 +350,15 @@ static int check_head(const struct wire_message_head *head, size_t bytes) {
   return CUDALINK_OK;
 }
 
-/* Exact for its type. A STATUS_REPLY is as long as its consumer_count says; the count is checked
- * by its row of the table before the list is read. */
+/* Exact for its type. A STATUS_REPLY is as long as its two counts say; they are checked by their rows of
+ * the table before the lists are read. */
 static int check_size(const struct wire_message_head *head, size_t bytes) {
   size_t wanted = types[head->type].bytes;
   if (head->type == WIRE_STATUS_REPLY && bytes >= wanted) {
     const struct wire_status_reply *reply = (const void *)head;
-    if (reply->consumer_count <= WIRE_MAX_CONSUMERS)
-      wanted += reply->consumer_count * sizeof(struct wire_status_consumer);
+    if (reply->consumer_count <= WIRE_MAX_CONSUMERS && reply->count_count <= WIRE_MAX_CONSUMERS)
+      wanted += reply->consumer_count * sizeof(struct wire_status_consumer) +
+                reply->count_count * sizeof(struct wire_status_counts);
   }
   if (bytes == wanted) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_PROTOCOL, "%s: %zu bytes; it must have %zu",

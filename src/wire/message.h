@@ -50,6 +50,7 @@ _Static_assert(sizeof(struct wire_message_head) == 16, "layout");
 /* features */
 #define WIRE_FEATURE_SHARED_TABLE 1u /* its sockets are in its program's descriptor table */
 #define WIRE_FEATURE_POOL 2u         /* a consumer that maps blocks of pools */
+#define WIRE_FEATURE_COUNTS 4u       /* a consumer that counts in its mailbox what it takes */
 
 struct wire_hello {
   struct wire_message_head head;
@@ -134,11 +135,13 @@ struct wire_pool_block_gone {
   uint64_t number;
 };
 
-#define WIRE_BYE_UNMAPPED 1u /* else 0 */
+#define WIRE_BYE_UNMAPPED 1u  /* else 0 */
+#define WIRE_STATUS_COUNTS 1u /* what consumers count is wanted, too */
 
 struct wire_plain { /* MAPPED, JOINED, RELEASED, BELL, BYE, CLOSED, STATUS */
   struct wire_message_head head;
-  uint64_t value; /* BELL: the arming number; JOINED: which consumer; BYE: 1 = unmapped; else 0 */
+  uint64_t value; /* BELL: the arming number; JOINED: which consumer; BYE: 1 = unmapped;
+                     STATUS: WIRE_STATUS_COUNTS, or 0; else 0 */
 };
 _Static_assert(sizeof(struct wire_plain) == 24, "layout");
 
@@ -153,6 +156,11 @@ struct wire_status_consumer {
 };
 _Static_assert(sizeof(struct wire_status_consumer) == 8 + 32 + 64 + 16 + 16, "layout");
 
+struct wire_status_counts { /* of one consumer; all CUDALINK_NOT_TOLD: it does not count */
+  uint64_t received, missed, latency, measured;
+};
+_Static_assert(sizeof(struct wire_status_counts) == 32, "layout");
+
 struct wire_status_reply {
   struct wire_message_head head;
   char channel[CUDALINK_NAME_MAX + 1 + 7];
@@ -165,12 +173,18 @@ struct wire_status_reply {
   char path[32];
   char reason[160];
   uint32_t consumer_count;
-  uint32_t reserved;
+  uint32_t count_count; /* 0, or consumer_count: counts, right behind the last consumer */
   struct wire_status_consumer consumers[WIRE_MAX_CONSUMERS]; /* only consumer_count are sent */
+  struct wire_status_counts room[WIRE_MAX_CONSUMERS];        /* wire_status_counts_of */
 };
 _Static_assert(offsetof(struct wire_status_reply, consumers) ==
                    16 + 208 + 32 + 16 + 48 + 16 + 32 + 160 + 8,
                "layout");
+
+/* Those of the first consumer. */
+static inline struct wire_status_counts *wire_status_counts_of(struct wire_status_reply *reply) {
+  return (struct wire_status_counts *)(void *)&reply->consumers[reply->consumer_count];
+}
 
 #define WIRE_MAX_MESSAGE sizeof(struct wire_status_reply)
 

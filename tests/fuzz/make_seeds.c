@@ -46,7 +46,7 @@ static void write_messages(void) {
   welcome.mailbox_bytes = sizeof(struct wire_mailbox);
   wire_geometry_make(&geometry, 1000, 4, 2, 10, 4096, 1);
   wire_geometry_to_message(&geometry, &generation);
-  reply.consumer_count = 2;
+  reply.consumer_count = reply.count_count = 2;
   write_message(&hello, WIRE_HELLO, sizeof hello);
   write_message(&welcome, WIRE_WELCOME, sizeof welcome);
   write_message(&refused, WIRE_REFUSED, sizeof refused);
@@ -57,7 +57,7 @@ static void write_messages(void) {
   write_message(&plain, WIRE_BELL, sizeof plain);
   write_message(&reply, WIRE_STATUS_REPLY,
                 offsetof(struct wire_status_reply, consumers) +
-                    2 * sizeof(struct wire_status_consumer));
+                    2 * (sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts)));
 }
 
 static void write_descriptions(void) {

@@ -8,6 +8,9 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "os/os.h"
+#include "wire/message.h"
+
 static cudalink_channel_info get(const char *name) {
   static cudalink_channel_info info;
   memset(&info, 0x55, sizeof info);
@@ -81,6 +84,97 @@ static void everything_is_told(void **state) {
     assert_ok(cudalink_importer_close(importers[i]));
   }
   UNTIL(get("cam").consumer_count == 0);
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+static cudalink_consumer_info first_consumer(void) { return get("cam").consumers[0]; }
+
+static void take_one(cudalink_exporter exporter, cudalink_importer importer) {
+  test_send(exporter);
+  cudalink_frame frame = test_take(importer);
+  test_release(&frame);
+}
+
+/* What it took, what it missed, and how old frames were when it took them. */
+static void consumers_count(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter, .name = "cam");
+  test_join(&importer, .name = "cam");
+  UNTIL(get("cam").consumer_count == 1);
+  assert_int_equal(first_consumer().received, 0);
+  assert_int_equal(first_consumer().measured, 0);
+  uint64_t start = cudalink_now();
+  for (int i = 0; i < 40; i++)
+    take_one(exporter, importer);
+  cudalink_consumer_info consumer = first_consumer();
+  assert_int_equal(consumer.received, 40);
+  assert_int_equal(consumer.missed, 0);
+  assert_int_equal(consumer.measured, 3); /* the first one and one in 16: they were there already */
+  assert_in_range(consumer.latency, 1, cudalink_now() - start);
+  for (int i = 0; i < 3; i++)
+    test_send(exporter);
+  take_one(exporter, importer);
+  assert_int_equal(first_consumer().received, 41);
+  assert_int_equal(first_consumer().missed, 3);
+  assert_ok(cudalink_importer_close(importer));
+  test_join(&importer, .name = "cam"); /* each connection counts for itself */
+  UNTIL(get("cam").consumer_count == 1);
+  assert_int_equal(first_consumer().received, 0);
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+static void *take_in_thread(void *importer) {
+  cudalink_frame frame = test_take(*(cudalink_importer *)importer);
+  test_release(&frame);
+  return NULL;
+}
+
+/* Every frame for which it slept is measured. */
+static void latency_of_a_sleeper(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter, .name = "cam");
+  test_join(&importer, .name = "cam");
+  take_one(exporter, importer);
+  for (uint64_t i = 1; i <= 3; i++) {
+    pthread_t thread;
+    cudalink_importer_statistics statistics = {.size = sizeof statistics};
+    assert_int_equal(pthread_create(&thread, NULL, take_in_thread, &importer), 0);
+    UNTIL(cudalink_importer_get_statistics(importer, &statistics) == 0 && statistics.waits == i);
+    test_send(exporter);
+    pthread_join(thread, NULL);
+    assert_int_equal(first_consumer().measured, 1 + i);
+  }
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+/* One of an older library gets the answer that it knows. */
+static void an_older_observer(void **state) {
+  (void)state;
+  static _Alignas(8) unsigned char answer[WIRE_MAX_MESSAGE];
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter, .name = "cam");
+  test_join(&importer, .name = "cam");
+  take_one(exporter, importer);
+  os_handle handle;
+  struct wire_plain question = {0};
+  wire_message_start(&question, WIRE_STATUS, sizeof question);
+  assert_ok(os_connect(test_folder, "cam", &handle));
+  assert_ok(os_send(handle, &question, sizeof question, NULL, 0));
+  size_t size;
+  assert_true(os_readable(handle, OS_FOREVER));
+  assert_ok(os_receive(handle, answer, sizeof answer, &size, NULL, NULL));
+  assert_int_equal(size, offsetof(struct wire_status_reply, consumers) +
+                             sizeof(struct wire_status_consumer));
+  assert_int_equal(((struct wire_status_reply *)(void *)answer)->count_count, 0);
+  os_handle_close(&handle);
+  assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
 }
 
@@ -363,6 +457,9 @@ static void any_name_works(void **state) {
 static const struct CMUnitTest tests[] = {
     test_case(everything_is_told),
     test_case(held_for_counts_from_the_start),
+    test_case(consumers_count),
+    test_case(latency_of_a_sleeper),
+    test_case(an_older_observer),
     test_case(the_list_is_sorted_and_complete),
     test_case(only_the_named_folder),
     test_case(what_is_not_there),

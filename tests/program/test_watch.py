@@ -20,6 +20,8 @@ CHANNEL_METRICS = {
 }  # fmt: skip
 CONSUMER_METRICS = {
     "cudalink_consumer_held_frames", "cudalink_consumer_held_seconds", "cudalink_consumer_behind_frames",
+    "cudalink_consumer_frames_received_total", "cudalink_consumer_frames_missed_total",
+    "cudalink_consumer_latency_seconds_total", "cudalink_consumer_latency_frames_total",
 }  # fmt: skip
 
 
@@ -59,6 +61,10 @@ class Watch(ProgramTest):
         self.wait_for(lambda: look()["fps"] > 0, "frames while it looks")
         channel = look()
         self.assertEqual(channel["consumers"][0]["pid"], receiver.pid)
+        consumer = lambda: look()["consumers"][0]  # noqa: E731
+        self.wait_for(lambda: consumer()["fps"] > 0 and consumer()["latency_us"] > 0, "it takes frames")
+        self.assertGreater(consumer()["received"], 0)
+        self.assertGreaterEqual(consumer()["missed"], 0)
         for process in (receiver, sender):
             self.interrupt(process)
 
@@ -71,6 +77,7 @@ class Watch(ProgramTest):
         self.assertEqual(names("--reverse"), ["c", "b", "a-b"])
         self.assertEqual(names("--sort", "consumers"), ["b", "a-b", "c"])
         self.assertEqual(names("--sort", "consumers", "--reverse"), ["c", "a-b", "b"])
+        self.wait_for(lambda: names("--sort", "latency")[0] == "b", "its consumer's latency")
         self.assertEqual(names("--filter", "B"), ["a-b", "b"])
         self.assertEqual(names("--filter", "nothing"), [])
         for process in (receiver, *senders):

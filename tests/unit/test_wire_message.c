@@ -68,10 +68,11 @@ static size_t make_status_reply(uint32_t consumers) {
   message.reply.kind = CUDALINK_KIND_HOST;
   message.reply.slots = 4;
   message.reply.consumer_count = consumers;
+  message.reply.count_count = consumers;
   for (uint32_t i = 0; i < consumers; i++)
     message.reply.consumers[i].hold = 1;
   return offsetof(struct wire_status_reply, consumers) +
-         consumers * sizeof(struct wire_status_consumer);
+         consumers * (sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts));
 }
 
 static size_t fill(uint16_t type) {
@@ -290,6 +291,9 @@ static void a_status_reply_is_checked(void **state) {
   HOSTILE(WIRE_STATUS_REPLY, reply.consumer_count, 65, "it must have");
   HOSTILE(WIRE_STATUS_REPLY, reply.consumer_count, UINT32_MAX, "it must have");
   HOSTILE(WIRE_STATUS_REPLY, reply.consumer_count, 2, "it must have");
+  HOSTILE(WIRE_STATUS_REPLY, reply.count_count, 0, "it must have");
+  HOSTILE(WIRE_STATUS_REPLY, reply.count_count, 2, "it must have");
+  HOSTILE(WIRE_STATUS_REPLY, reply.count_count, UINT32_MAX, "it must have");
   HOSTILE(WIRE_STATUS_REPLY, reply.kind, 9, "kind is 9");
   HOSTILE(WIRE_STATUS_REPLY, reply.slots, 65, "slots");
   HOSTILE(WIRE_STATUS_REPLY, reply.width, 65536, "width");
@@ -309,6 +313,19 @@ static void a_status_reply_is_checked(void **state) {
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes - sizeof(struct wire_status_consumer), "");
 }
 
+/* An older producer tells no counts, an older observer wants none. */
+static void a_status_reply_without_counts(void **state) {
+  (void)state;
+  size_t bytes = make_status_reply(3) - 3 * sizeof(struct wire_status_counts);
+  message.reply.count_count = 0;
+  wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
+  assert_int_equal(wire_message_check(&message, bytes), WIRE_STATUS_REPLY);
+  message.reply.count_count = 2; /* neither none nor all of them */
+  bytes += 2 * sizeof(struct wire_status_counts);
+  wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
+  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "count_count is 2 for 3 consumers");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(good_messages_pass),
@@ -322,6 +339,7 @@ int main(void) {
       cmocka_unit_test(a_generation_is_checked),
       cmocka_unit_test(a_generation_of_a_gpu_is_checked),
       cmocka_unit_test(a_status_reply_is_checked),
+      cmocka_unit_test(a_status_reply_without_counts),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
 #include "cudalink/format.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #define HELD_LONG UINT64_C(1000000000) /* ns; from here on it is shown as bad */
 
@@ -35,6 +36,25 @@ uint64_t channel_view_behind(const cudalink_channel_info *channel,
   return channel->published > consumer->position ? channel->published - consumer->position : 0;
 }
 
+double channel_view_latency(const cudalink_consumer_info *consumer) {
+  if (!consumer->measured || consumer->measured == CUDALINK_NOT_TOLD) return NAN;
+  return (double)consumer->latency / (double)consumer->measured;
+}
+
+static double latency_of(const cudalink_channel_info *channel, uint32_t consumer,
+                         const struct channel_view_rates *rates) {
+  return rates ? rates->consumer_latency[consumer]
+               : channel_view_latency(&channel->consumers[consumer]);
+}
+
+double channel_view_worst_latency(const cudalink_channel_info *channel,
+                                  const struct channel_view_rates *rates) {
+  double worst = NAN;
+  for (uint32_t i = 0; i < channel->consumer_count; i++)
+    worst = fmax(worst, latency_of(channel, i, rates)); /* which prefers a number to NAN */
+  return worst;
+}
+
 const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
                                  const cudalink_channel_info *channel) {
   const char *format = cudalink_format_name(channel->format);
@@ -59,8 +79,16 @@ const char *channel_view_policy(char to[CHANNEL_VIEW_POLICY_SIZE],
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
-static void consumer_json(struct json *json, const cudalink_channel_info *channel,
-                          const cudalink_consumer_info *consumer) {
+static void count_json(struct json *json, const char *key, uint64_t count) {
+  if (count == CUDALINK_NOT_TOLD)
+    json_text(json, key, NULL);
+  else
+    json_number(json, key, count);
+}
+
+static void consumer_json(struct json *json, const cudalink_channel_info *channel, uint32_t index,
+                          const struct channel_view_rates *rates) {
+  const cudalink_consumer_info *consumer = &channel->consumers[index];
   json_open_object(json, NULL);
   json_number(json, "pid", (uint64_t)consumer->pid);
   json_number(json, "uid", consumer->uid);
@@ -73,10 +101,15 @@ static void consumer_json(struct json *json, const cudalink_channel_info *channe
   json_number(json, "held_us", consumer->held_for / 1000);
   json_flag(json, "isolated", (int)consumer->isolated);
   json_number(json, "behind", channel_view_behind(channel, consumer));
+  count_json(json, "received", consumer->received);
+  count_json(json, "missed", consumer->missed);
+  json_real(json, "latency_us", latency_of(channel, index, rates) / 1000);
+  if (rates) json_real(json, "fps", rates->consumer_fps[index]);
   json_close_object(json);
 }
 
-static void live_json(struct json *json, const cudalink_channel_info *channel, uint64_t now) {
+static void live_json(struct json *json, const cudalink_channel_info *channel, uint64_t now,
+                      const struct channel_view_rates *rates) {
   uint64_t age = channel_view_age(channel, now);
   json_number(json, "pid", (uint64_t)channel->pid);
   json_number(json, "uid", channel->uid);
@@ -101,17 +134,17 @@ static void live_json(struct json *json, const cudalink_channel_info *channel, u
   json_number(json, "planes", channel->plane_count);
   json_open_list(json, "consumers");
   for (uint32_t i = 0; i < channel->consumer_count; i++)
-    consumer_json(json, channel, &channel->consumers[i]);
+    consumer_json(json, channel, i, rates);
   json_close_list(json);
 }
 
 void channel_view_json(struct json *json, const cudalink_channel_info *channel, uint64_t now,
-                       double rate) {
+                       const struct channel_view_rates *rates) {
   json_text(json, "name", channel->name);
   json_text(json, "directory", channel->directory);
   json_text(json, "state", channel_view_state(channel));
-  if (channel->status == CUDALINK_OK) live_json(json, channel, now);
-  if (rate != CHANNEL_VIEW_NO_RATE) json_real(json, "fps", rate);
+  if (channel->status == CUDALINK_OK) live_json(json, channel, now, rates);
+  if (rates) json_real(json, "fps", rates->fps);
 }
 
 /* ---- rows ----------------------------------------------------------------------------------- */
@@ -121,6 +154,7 @@ enum column {
   STATE,
   RATE,
   AGE,
+  LATENCY,
   DROPS,
   HELD,
   HELD_FOR,
@@ -136,13 +170,25 @@ enum column {
   REASON
 };
 
-const struct table_column channel_view_columns[] = {
-    [NAME] = {"CHANNEL", 0, 0},   [STATE] = {"STATE", 1, 0},     [RATE] = {"FPS", 2, 1},
-    [AGE] = {"AGE", 3, 1},        [DROPS] = {"DROPS", 4, 1},     [HELD] = {"HELD", 5, 1},
-    [HELD_FOR] = {"FOR", 6, 1},   [BEHIND] = {"BEHIND", 10, 1},  [CONSUMERS] = {"CONSUMERS", 7, 1},
-    [POLICY] = {"POLICY", 8, 0},  [PICTURE] = {"PICTURE", 9, 0}, [PRODUCER] = {"PRODUCER", 11, 0},
-    [FRAMES] = {"FRAMES", 12, 1}, [KIND] = {"KIND", 13, 0},      [SLOTS] = {"SLOTS", 14, 1},
-    [WAY] = {"PATH", 15, 0},      [REASON] = {"REASON", 16, 0},  {NULL, 0, 0}};
+const struct table_column channel_view_columns[] = {[NAME] = {"CHANNEL", 0, 0},
+                                                    [STATE] = {"STATE", 1, 0},
+                                                    [RATE] = {"FPS", 2, 1},
+                                                    [LATENCY] = {"LATENCY", 4, 1},
+                                                    [AGE] = {"AGE", 3, 1},
+                                                    [DROPS] = {"DROPS", 5, 1},
+                                                    [HELD] = {"HELD", 6, 1},
+                                                    [HELD_FOR] = {"FOR", 7, 1},
+                                                    [BEHIND] = {"BEHIND", 11, 1},
+                                                    [CONSUMERS] = {"CONSUMERS", 8, 1},
+                                                    [POLICY] = {"POLICY", 9, 0},
+                                                    [PICTURE] = {"PICTURE", 10, 0},
+                                                    [PRODUCER] = {"PRODUCER", 12, 0},
+                                                    [FRAMES] = {"FRAMES", 13, 1},
+                                                    [KIND] = {"KIND", 14, 0},
+                                                    [SLOTS] = {"SLOTS", 15, 1},
+                                                    [WAY] = {"PATH", 16, 0},
+                                                    [REASON] = {"REASON", 17, 0},
+                                                    {NULL, 0, 0}};
 
 static void program_cell(struct table *table, enum column column, const char *mark,
                          const char *program, int32_t pid) {
@@ -152,12 +198,24 @@ static void program_cell(struct table *table, enum column column, const char *ma
     table_cell(table, column, "%s%s", mark, program);
 }
 
-static void consumer_row(struct table *table, const cudalink_channel_info *channel,
-                         const cudalink_consumer_info *consumer) {
+static void speed_cells(struct table *table, double fps, double latency) {
+  char duration[TEXT_DURATION_SIZE];
+  if (!isnan(fps)) table_cell(table, RATE, "%.1f", fps);
+  if (!isnan(latency)) table_cell(table, LATENCY, "%s", text_duration(duration, (uint64_t)latency));
+}
+
+static void consumer_row(struct table *table, const cudalink_channel_info *channel, uint32_t index,
+                         const struct channel_view_rates *rates) {
+  const cudalink_consumer_info *consumer = &channel->consumers[index];
   char policy[CHANNEL_VIEW_POLICY_SIZE], duration[TEXT_DURATION_SIZE];
   int is_long = consumer->held && consumer->held_for >= HELD_LONG;
   table_begin_row(table, is_long ? LIVE_BAD : LIVE_PLAIN);
   program_cell(table, NAME, "└ ", consumer->program, consumer->pid);
+  speed_cells(table, rates ? rates->consumer_fps[index] : NAN, latency_of(channel, index, rates));
+  if (consumer->received != CUDALINK_NOT_TOLD) {
+    table_cell(table, DROPS, "%" PRIu64, consumer->missed);
+    table_cell(table, FRAMES, "%" PRIu64, consumer->received);
+  }
   table_cell(table, HELD, "%u/%u", consumer->held, consumer->hold);
   if (consumer->held)
     table_cell(table, HELD_FOR, "%s", text_duration(duration, consumer->held_for));
@@ -183,13 +241,13 @@ static void live_cells(struct table *table, const cudalink_channel_info *channel
 }
 
 void channel_view_rows(struct table *table, const cudalink_channel_info *channel, uint64_t now,
-                       double rate, int with_consumers) {
+                       const struct channel_view_rates *rates, int with_consumers) {
   table_begin_row(table, channel->status == CUDALINK_OK ? LIVE_PLAIN : LIVE_BAD);
   table_cell(table, NAME, "%s", channel->name);
   table_cell(table, STATE, "%s", channel_view_state(channel));
   if (channel->status != CUDALINK_OK) return;
-  if (rate >= 0) table_cell(table, RATE, "%.1f", rate);
+  speed_cells(table, rates ? rates->fps : NAN, channel_view_worst_latency(channel, rates));
   live_cells(table, channel, now);
   for (uint32_t i = 0; with_consumers && i < channel->consumer_count; i++)
-    consumer_row(table, channel, &channel->consumers[i]);
+    consumer_row(table, channel, i, rates);
 }

@@ -12,14 +12,19 @@
 /* How long producers may take to answer, ns. */
 #define CHANNEL_VIEW_PATIENCE INT64_C(300000000)
 
-#define CHANNEL_VIEW_NO_RATE (-1.0)
+/* Since the look before; NAN = not known. */
+struct channel_view_rates {
+  double fps;
+  double consumer_fps[CUDALINK_MAX_CONSUMERS];
+  double consumer_latency[CUDALINK_MAX_CONSUMERS]; /* ns */
+};
 
 /* The help of every command that prints channels as JSON. */
 #define CHANNEL_VIEW_KEYS                                                                          \
   "name directory state; of live ones also pid uid\n"                                              \
   "program kind path reason slots slot_bytes generation published dropped age_us\n"                \
   "open_seconds format width height planes consumers, a list with pid uid program group\n"         \
-  "policy hold held held_us isolated behind."
+  "policy hold held held_us isolated behind received missed latency_us."
 
 /* "live", or why nothing more is known: "dead", "refused", "silent" (no answer), "version". */
 const char *channel_view_state(const cudalink_channel_info *channel);
@@ -31,6 +36,12 @@ uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now);
 uint64_t channel_view_behind(const cudalink_channel_info *channel,
                              const cudalink_consumer_info *consumer);
 
+/* ns from publish to acquire, the mean since it joined; NAN = nothing was measured. */
+double channel_view_latency(const cudalink_consumer_info *consumer);
+/* Of its slowest consumer, by `rates` where they know (NULL: they do not). */
+double channel_view_worst_latency(const cudalink_channel_info *channel,
+                                  const struct channel_view_rates *rates);
+
 #define CHANNEL_VIEW_PICTURE_SIZE 64
 /* "1280x720 RGBA8", "3 planes", or "" before the first frame. */
 const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
@@ -41,14 +52,14 @@ const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
 const char *channel_view_policy(char to[CHANNEL_VIEW_POLICY_SIZE],
                                 const cudalink_consumer_info *consumer);
 
-/* The keys of a channel, into an object that is open. `rate` in frames per second becomes "fps"
- * (NAN = not known yet), unless it is CHANNEL_VIEW_NO_RATE. */
+/* The keys of a channel, into an object that is open. With `rates` it and its consumers have "fps",
+ * too; NULL = there was no look before. */
 void channel_view_json(struct json *json, const cudalink_channel_info *channel, uint64_t now,
-                       double rate);
+                       const struct channel_view_rates *rates);
 
 /* A row for the channel, and `with_consumers` one for each consumer below it. */
 extern const struct table_column channel_view_columns[];
 void channel_view_rows(struct table *table, const cudalink_channel_info *channel, uint64_t now,
-                       double rate, int with_consumers);
+                       const struct channel_view_rates *rates, int with_consumers);
 
 #endif

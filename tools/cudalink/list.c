@@ -22,14 +22,14 @@ static const char notes[] =
 static void print_json(const cudalink_channel_info *channel, uint64_t now) {
   struct json json;
   json_start(&json, stdout);
-  channel_view_json(&json, channel, now, CHANNEL_VIEW_NO_RATE);
+  channel_view_json(&json, channel, now, NULL);
   json_end(&json);
 }
 
 static void print_table(const cudalink_channel_info *channels, size_t count, uint64_t now) {
   struct table table = {.columns = channel_view_columns};
   for (size_t i = 0; i < count; i++)
-    channel_view_rows(&table, &channels[i], now, CHANNEL_VIEW_NO_RATE, 0);
+    channel_view_rows(&table, &channels[i], now, NULL, 0);
   table_print(&table, terminal_width(1), stdout);
   table_free(&table);
 }

@@ -21,6 +21,7 @@ struct channel_metric {
 
 struct consumer_metric {
   const char *name;
+  const char *type;
   const char *help;
   double (*value)(const cudalink_channel_info *channel, const cudalink_consumer_info *consumer);
 };
@@ -65,6 +66,27 @@ static double behind(const cudalink_channel_info *channel, const cudalink_consum
   return (double)channel_view_behind(channel, consumer);
 }
 
+static double told(uint64_t count) { return count == CUDALINK_NOT_TOLD ? NAN : (double)count; }
+static double received(const cudalink_channel_info *channel,
+                       const cudalink_consumer_info *consumer) {
+  (void)channel;
+  return told(consumer->received);
+}
+static double missed(const cudalink_channel_info *channel, const cudalink_consumer_info *consumer) {
+  (void)channel;
+  return told(consumer->missed);
+}
+static double latency(const cudalink_channel_info *channel,
+                      const cudalink_consumer_info *consumer) {
+  (void)channel;
+  return told(consumer->latency) * SECONDS;
+}
+static double measured(const cudalink_channel_info *channel,
+                       const cudalink_consumer_info *consumer) {
+  (void)channel;
+  return told(consumer->measured);
+}
+
 static const struct channel_metric channel_metrics[] = {
     {"cudalink_channel_frames_published_total", "counter", "Frames published since the open.",
      published},
@@ -76,10 +98,17 @@ static const struct channel_metric channel_metrics[] = {
     {"cudalink_channel_slot_memory_bytes", "gauge", "Slots times bytes of one.", memory}};
 
 static const struct consumer_metric consumer_metrics[] = {
-    {"cudalink_consumer_held_frames", "Frames that the consumer holds.", held},
-    {"cudalink_consumer_held_seconds", "Time since it holds its oldest frame.", held_for},
-    {"cudalink_consumer_behind_frames", "Frames that a consumer of every frame has not taken yet.",
-     behind}};
+    {"cudalink_consumer_held_frames", "gauge", "Frames that the consumer holds.", held},
+    {"cudalink_consumer_held_seconds", "gauge", "Time since it holds its oldest frame.", held_for},
+    {"cudalink_consumer_behind_frames", "gauge",
+     "Frames that a consumer of every frame has not taken yet.", behind},
+    {"cudalink_consumer_frames_received_total", "counter", "Frames taken since it joined.",
+     received},
+    {"cudalink_consumer_frames_missed_total", "counter", "Frames that it never got.", missed},
+    {"cudalink_consumer_latency_seconds_total", "counter",
+     "Time from publish to acquire, of the measured frames together.", latency},
+    {"cudalink_consumer_latency_frames_total", "counter", "Frames whose latency was measured.",
+     measured}};
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
@@ -168,7 +197,7 @@ static void print_channel_metric(const struct channel_metric *metric,
 static void print_consumer_metric(const struct consumer_metric *metric,
                                   const cudalink_channel_info *channels, size_t count,
                                   FILE *stream) {
-  print_head(metric->name, "gauge", metric->help, stream);
+  print_head(metric->name, metric->type, metric->help, stream);
   for (size_t i = 0; i < count; i++)
     for (uint32_t k = 0; channels[i].status == CUDALINK_OK && k < channels[i].consumer_count; k++) {
       double value = metric->value(&channels[i], &channels[i].consumers[k]);

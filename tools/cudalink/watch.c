@@ -24,14 +24,17 @@ static const char notes[] =
     "arrow keys scroll. A narrow window shows the most important columns. Elsewhere a table is\n"
     "printed for each look.\n"
     "\n"
-    "Columns: AGE of the newest frame; of a consumer HELD/hold, FOR how long it has held its "
-    "oldest\n"
-    "frame, and, with policy every, how many frames it is BEHIND. Red: dead, or held for over 1 "
-    "s.\n"
+    "Columns: FPS published, of a consumer taken; LATENCY from publish to acquire, of a channel "
+    "that\n"
+    "of its slowest consumer; AGE of the newest frame; DROPS, of a consumer frames that it missed; "
+    "of\n"
+    "a consumer HELD/hold, FOR how long it has held its oldest frame, and, with policy every, how "
+    "many\n"
+    "frames it is BEHIND. Red: dead, or held for over 1 s.\n"
     "\n"
     "With --json one object per line and look, with the keys time_ms (since 1970) and channels, a "
     "list with\n"
-    "the keys fps " CHANNEL_VIEW_KEYS "\n"
+    "the keys fps (also of each consumer) " CHANNEL_VIEW_KEYS "\n"
     "\n"
     "--prometheus answers HTTP requests for /metrics on a port of 127.0.0.1 (0 = any free one) or\n"
     "on a UNIX socket that only this user can reach.\n"
@@ -81,7 +84,7 @@ static void print_json(const struct watch_look *look, const size_t *order, size_
   json_open_list(&json, "channels");
   for (size_t i = 0; i < count; i++) {
     json_open_object(&json, NULL);
-    channel_view_json(&json, &look->channels[order[i]], look->time, look->rates[order[i]]);
+    channel_view_json(&json, &look->channels[order[i]], look->time, &look->rates[order[i]]);
     json_close_object(&json);
   }
   json_close_list(&json);
@@ -91,7 +94,7 @@ static void print_json(const struct watch_look *look, const size_t *order, size_
 static void print_table(const struct watch_look *look, const size_t *order, size_t count) {
   struct table table = {.columns = channel_view_columns};
   for (size_t i = 0; i < count; i++)
-    channel_view_rows(&table, &look->channels[order[i]], look->time, look->rates[order[i]], 1);
+    channel_view_rows(&table, &look->channels[order[i]], look->time, &look->rates[order[i]], 1);
   table_print(&table, terminal_width(STDOUT_FILENO), stdout);
   printf("\n");
   table_free(&table);

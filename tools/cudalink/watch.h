@@ -7,8 +7,16 @@
 
 #include "channel_view.h"
 
-enum watch_sort { WATCH_NAME, WATCH_FPS, WATCH_AGE, WATCH_DROPS, WATCH_CONSUMERS, WATCH_HELD };
-#define WATCH_SORT_COUNT 6
+enum watch_sort {
+  WATCH_NAME,
+  WATCH_FPS,
+  WATCH_LATENCY,
+  WATCH_AGE,
+  WATCH_DROPS,
+  WATCH_CONSUMERS,
+  WATCH_HELD
+};
+#define WATCH_SORT_COUNT 7
 extern const char *const watch_sorts[]; /* names; ends with NULL */
 
 #define WATCH_FILTER_SIZE 128
@@ -26,7 +34,7 @@ struct watch_options {
 /* One look at all channels, and how fast each was since the look before. */
 struct watch_look {
   cudalink_channel_info *channels;
-  double *rates; /* frames per second, NAN = not known */
+  struct channel_view_rates *rates;
   size_t count;
   uint64_t time; /* cudalink_now() */
 };

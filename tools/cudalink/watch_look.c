@@ -8,26 +8,69 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const watch_sorts[] = {"name", "fps", "age", "drops", "consumers", "held", NULL};
+const char *const watch_sorts[] = {"name",  "fps",       "latency", "age",
+                                   "drops", "consumers", "held",    NULL};
 
-/* The same producer in the look before; another one counts from 0 again. */
-static const cudalink_channel_info *find(const struct watch_look *look,
-                                         const cudalink_channel_info *wanted) {
+/* The same producer in the look before; another one counts from 0 again. -1: it was not there. */
+static long find(const struct watch_look *look, const cudalink_channel_info *wanted) {
   for (size_t i = 0; i < look->count; i++) {
     const cudalink_channel_info *channel = &look->channels[i];
     if (channel->status == CUDALINK_OK && channel->opened == wanted->opened &&
         channel->pid == wanted->pid && strcmp(channel->name, wanted->name) == 0)
-      return channel;
+      return (long)i;
   }
-  return NULL;
+  return -1;
 }
 
-static double rate_of(const struct watch_look *before, const cudalink_channel_info *channel,
-                      uint64_t now) {
-  if (channel->status != CUDALINK_OK) return NAN;
-  const cudalink_channel_info *earlier = find(before, channel);
-  if (!earlier || now <= before->time) return NAN;
-  return (double)(channel->published - earlier->published) * 1e9 / (double)(now - before->time);
+static int is_same(const cudalink_consumer_info *one, const cudalink_consumer_info *other) {
+  return one->pid == other->pid && one->uid == other->uid && one->policy == other->policy &&
+         strcmp(one->program, other->program) == 0;
+}
+
+/* They come in the order of their places, so of several alike the first is the first again, unless one
+ * has left; who has taken less than before is another one. -1: it was not there. */
+static int find_consumer(const cudalink_channel_info *before, const cudalink_channel_info *now,
+                         uint32_t index) {
+  const cudalink_consumer_info *wanted = &now->consumers[index];
+  uint32_t earlier = 0;
+  for (uint32_t i = 0; i < index; i++)
+    earlier += (uint32_t)is_same(&now->consumers[i], wanted);
+  for (uint32_t i = 0; i < before->consumer_count; i++)
+    if (is_same(&before->consumers[i], wanted) && earlier-- == 0)
+      return before->consumers[i].received <= wanted->received ? (int)i : -1;
+  return -1;
+}
+
+/* Of a consumer that was there before; while nothing is measured the last value stays. */
+static void compare_consumer(struct channel_view_rates *rates, uint32_t index,
+                             const cudalink_consumer_info *now,
+                             const cudalink_consumer_info *before, double latency_before,
+                             double seconds) {
+  if (now->received == CUDALINK_NOT_TOLD) return;
+  uint64_t measured = now->measured - before->measured;
+  rates->consumer_fps[index] = (double)(now->received - before->received) / seconds;
+  rates->consumer_latency[index] =
+      measured ? (double)(now->latency - before->latency) / (double)measured : latency_before;
+}
+
+static void compare(struct channel_view_rates *rates, const struct watch_look *before,
+                    const cudalink_channel_info *channel, uint64_t now) {
+  rates->fps = NAN;
+  for (uint32_t i = 0; i < channel->consumer_count; i++) {
+    rates->consumer_fps[i] = NAN;
+    rates->consumer_latency[i] = channel_view_latency(&channel->consumers[i]);
+  }
+  long found = channel->status == CUDALINK_OK ? find(before, channel) : -1;
+  if (found < 0 || now <= before->time) return;
+  const cudalink_channel_info *earlier = &before->channels[found];
+  double seconds = (double)(now - before->time) / 1e9;
+  rates->fps = (double)(channel->published - earlier->published) / seconds;
+  for (uint32_t i = 0; i < channel->consumer_count; i++) {
+    int same = find_consumer(earlier, channel, i);
+    if (same >= 0)
+      compare_consumer(rates, i, &channel->consumers[i], &earlier->consumers[same],
+                       before->rates[found].consumer_latency[same], seconds);
+  }
 }
 
 int watch_take_look(struct watch_look *look) {
@@ -41,7 +84,7 @@ int watch_take_look(struct watch_look *look) {
     return CUDALINK_ERROR_NO_MEMORY;
   }
   for (size_t i = 0; i < now.count; i++)
-    now.rates[i] = rate_of(look, &now.channels[i], now.time);
+    compare(&now.rates[i], look, &now.channels[i], now.time);
   watch_free_look(look);
   *look = now;
   return CUDALINK_OK;
@@ -62,12 +105,15 @@ static uint64_t longest_hold(const cudalink_channel_info *channel) {
   return longest;
 }
 
+static double number(double value) { return isnan(value) ? 0 : value; }
+
 /* What a channel is sorted by, the largest first; no number comes last. */
 static double weight_of(const struct watch_look *look, size_t i, enum watch_sort sort) {
   const cudalink_channel_info *channel = &look->channels[i];
   if (channel->status != CUDALINK_OK) return -1;
   switch (sort) {
-  case WATCH_FPS: return isnan(look->rates[i]) ? 0 : look->rates[i];
+  case WATCH_FPS: return number(look->rates[i].fps);
+  case WATCH_LATENCY: return number(channel_view_worst_latency(channel, &look->rates[i]));
   case WATCH_AGE: return (double)channel_view_age(channel, look->time);
   case WATCH_DROPS: return (double)channel->dropped;
   case WATCH_CONSUMERS: return channel->consumer_count;

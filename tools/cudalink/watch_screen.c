@@ -65,7 +65,7 @@ static void fill_table(struct table *table, const struct screen *screen, const s
                        size_t count) {
   for (size_t i = 0; i < count; i++)
     channel_view_rows(table, &screen->look.channels[order[i]], screen->look.time,
-                      screen->look.rates[order[i]], screen->with_consumers);
+                      &screen->look.rates[order[i]], screen->with_consumers);
 }
 
 static void keep_top(struct screen *screen, size_t rows, size_t room) {
