@@ -31,9 +31,9 @@ class DoctorTest(ProgramTest):
         self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
         self.environment.update(settings)
 
-    def doctor(self, code, **options):
+    def doctor(self, code, *arguments, **options):
         """The items by id, and the summary."""
-        out, _ = self.run_program("doctor", "--json", code=code, **options)
+        out, _ = self.run_program("doctor", "--json", *arguments, code=code, **options)
         lines = [json.loads(line) for line in out.splitlines()]
         return {item["id"]: item for item in lines[:-1]}, lines[-1]
 
@@ -82,6 +82,32 @@ class DoctorTest(ProgramTest):
         self.assertTrue(out.endswith("in memory of the CPU: yes; on the GPU: yes\n"), out)
 
     # ---- things broken, one at a time; test_doctor_calls.py: each call of the driver
+
+    def test_kinds(self):
+        """Whoever asks for a kind or a GPU hears by the exit code that it is missing."""
+        for arguments in (["--kind", "vmm"], ["--kind", "ipc"], ["--device", "0"]):
+            items, summary = self.doctor(HOST_ONLY, *arguments)
+            self.assertEqual((summary["host"], summary["gpu"]), (True, False))
+            demo = "demo.ipc" if "ipc" in arguments else "demo.vmm"
+            self.assert_failed(items[demo], "no CUDA driver is installed", "lines above")
+        for arguments in (["--kind", "host"], ["--kind", "host", "--device", "5"]):
+            items, summary = self.doctor(HOST_AND_GPU, *arguments)
+            self.assertEqual((summary["host"], summary["gpu"]), (True, None))
+            self.assertEqual([name for name in items if name.startswith("demo.")], ["demo.host"])
+        self.assertIn("did not count", self.run_program("doctor", "--kind", "host")[0])
+
+    def test_devices(self):
+        self.with_driver(FAKECUDA_DEVICES="2")
+        items, _ = self.doctor(HOST_AND_GPU, "--device", 1)
+        self.assertEqual(items["demo.vmm"]["state"], "ok")
+        items, _ = self.doctor(HOST_AND_GPU, "--kind", "ipc", "--device", 1)
+        self.assertEqual(items["demo.ipc"]["state"], "ok")
+        items, summary = self.doctor(HOST_ONLY, "--device", 2)
+        self.assertEqual((summary["host"], summary["gpu"]), (True, False))
+        for name in ("kind.vmm", "kind.ipc", "demo.vmm"):
+            self.assert_failed(items[name], "GPU 2 was asked for, but 2 are visible")
+        self.environment["FAKECUDA_FAIL"] = "cuIpcGetMemHandle:0:801"
+        self.assert_failed(self.doctor(HOST_ONLY, "--kind", "ipc")[0]["demo.ipc"], "801", "lines above")
 
     def test_broken_vmm(self):
         self.with_driver(FAKECUDA_FAIL="cuMemCreate:0:801")

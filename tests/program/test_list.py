@@ -91,6 +91,13 @@ class List(ProgramTest):
         self.finish(receiver)
         self.interrupt(sender)
 
+    def test_kind(self):
+        sender = self.send()
+        self.assertIn("\nx ", self.ask("list", "--kind", "host"))
+        self.assertEqual(self.run_program("list", "--kind", "vmm", "--json")[0], "")
+        self.assertIn("no channels of kind vmm among the 1", self.run_program("list", "--kind", "vmm")[0])
+        self.interrupt(sender)
+
     def test_names(self):
         senders = [self.send(name) for name in NAMES]
         self.assertEqual({channel["name"] for channel in self.list()}, set(NAMES))

@@ -80,6 +80,8 @@ class Watch(ProgramTest):
         self.wait_for(lambda: names("--sort", "latency")[0] == "b", "its consumer's latency")
         self.assertEqual(names("--filter", "B"), ["a-b", "b"])
         self.assertEqual(names("--filter", "nothing"), [])
+        self.assertEqual(names("--kind", "host"), ["a-b", "b", "c"])
+        self.assertEqual(names("--kind", "ipc"), [])
         for process in (receiver, *senders):
             self.interrupt(process)
 

@@ -25,6 +25,17 @@ const char *channel_view_state(const cudalink_channel_info *channel) {
   }
 }
 
+size_t channel_view_of_kind(cudalink_channel_info *channels, size_t count, cudalink_kind kind) {
+  size_t kept = 0;
+  if (kind == CUDALINK_KIND_AUTO) return count;
+  for (size_t i = 0; i < count; i++) {
+    if (channels[i].status != CUDALINK_OK || channels[i].kind != kind) continue;
+    if (kept != i) channels[kept] = channels[i];
+    kept++;
+  }
+  return kept;
+}
+
 uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now) {
   if (!channel->newest_timestamp) return UINT64_MAX;
   return now > channel->newest_timestamp ? now - channel->newest_timestamp : 0;

@@ -29,6 +29,10 @@ struct channel_view_rates {
 /* "live", or why nothing more is known: "dead", "refused", "silent" (no answer), "version". */
 const char *channel_view_state(const cudalink_channel_info *channel);
 
+/* Keeps the channels whose frames are of that kind, in their order; with CUDALINK_KIND_AUTO all. Those that
+ * are not live have none. Returns how many there are now. */
+size_t channel_view_of_kind(cudalink_channel_info *channels, size_t count, cudalink_kind kind);
+
 /* Nanoseconds since the newest frame; UINT64_MAX when there was none yet. */
 uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now);
 

@@ -19,14 +19,25 @@ static const char notes[] =
     "itself runs (cudalink demo). \"->\" says what to change.\n"
     "\n"
     "Exit code: 0 the main job runs on host memory, and on the GPU if there is one; 1 on host\n"
-    "memory only, though there is a GPU or a driver; 5 it does not run.\n"
+    "memory only, though there is a GPU or a driver, or --kind or --device asks for one; 5 it "
+    "does\n"
+    "not run. With --kind host the GPU does not count.\n"
     "\n"
-    "With --json one object per line: id state ns text advice; then one with summary host gpu.";
+    "With --json one object per line: id state ns text advice; then one with summary host gpu\n"
+    "(null: did not count).\n"
+    "\n"
+    "examples:\n"
+    "  cudalink doctor\n"
+    "  cudalink doctor --kind vmm --device 1   in a start script of a machine with two GPUs";
+
+#define NO_DEVICE UINT64_MAX /* none was named: the first one, if there is any */
 
 static const char *const states[] = {"unknown", "ok", "failed"};
 
 struct diagnosis {
   int is_json;
+  int kind;        /* cudalink_kind */
+  uint64_t device; /* or NO_DEVICE */
   int host, gpu, has_driver;
   int is_host_ill, is_gpu_ill; /* something that the main job needs there has failed */
 };
@@ -40,7 +51,9 @@ static int begins_with_one_of(const char *id, const char *const *beginnings) {
 static void note(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
   static const char *const host[] = {"kind.host",      "memfd",         "limit.", "helper",
                                      "runtime_folder", "cgroup.memory", "kill",   NULL};
-  static const char *const gpu[] = {"driver", "kind.vmm", "sync.", NULL};
+  static const char *const vmm[] = {"driver", "kind.vmm", "sync.", NULL};
+  static const char *const ipc[] = {"driver", "kind.ipc", "sync.", NULL};
+  const char *const *gpu = diagnosis->kind == CUDALINK_KIND_IPC ? ipc : vmm;
   if (item->state != CUDALINK_PROBE_FAILED) return;
   diagnosis->is_host_ill |= begins_with_one_of(item->id, host);
   diagnosis->is_gpu_ill |= begins_with_one_of(item->id, gpu);
@@ -103,10 +116,19 @@ static int probe(struct diagnosis *diagnosis, const cudalink_probe_spec *spec) {
   return EXIT_CODE_OK;
 }
 
+static int is_gpu_asked_for(const struct diagnosis *diagnosis) {
+  return diagnosis->kind == CUDALINK_KIND_VMM || diagnosis->kind == CUDALINK_KIND_IPC ||
+         (diagnosis->kind == CUDALINK_KIND_AUTO && diagnosis->device != NO_DEVICE);
+}
+
+static int does_gpu_count(const struct diagnosis *diagnosis) {
+  return diagnosis->kind != CUDALINK_KIND_HOST;
+}
+
 static int try_demo(struct diagnosis *diagnosis, const char *kind, int is_explained) {
   cudalink_probe_item item = {0};
   if (stop_requested()) return 0;
-  doctor_demo(&item, kind, is_explained);
+  doctor_demo(&item, kind, diagnosis->device == NO_DEVICE ? 0 : diagnosis->device, is_explained);
   show(diagnosis, &item);
   return item.state == CUDALINK_PROBE_OK;
 }
@@ -120,33 +142,47 @@ static void try_all(struct diagnosis *diagnosis) {
   show(diagnosis, &death);
   int is_host_ill = diagnosis->is_host_ill, is_gpu_ill = is_host_ill || diagnosis->is_gpu_ill;
   diagnosis->host = try_demo(diagnosis, "host", is_host_ill);
-  diagnosis->gpu = diagnosis->has_driver && try_demo(diagnosis, "vmm", is_gpu_ill);
+  if (!does_gpu_count(diagnosis) || (!diagnosis->has_driver && !is_gpu_asked_for(diagnosis)))
+    return;
+  diagnosis->gpu =
+      try_demo(diagnosis, diagnosis->kind == CUDALINK_KIND_IPC ? "ipc" : "vmm", is_gpu_ill);
+}
+
+static int code_of(const struct diagnosis *diagnosis) {
+  if (!diagnosis->host) return EXIT_CODE_SYSTEM;
+  if (diagnosis->gpu || !does_gpu_count(diagnosis)) return EXIT_CODE_OK;
+  return diagnosis->has_driver || is_gpu_asked_for(diagnosis) ? EXIT_CODE_CHECK : EXIT_CODE_OK;
 }
 
 static int conclude(const struct diagnosis *diagnosis) {
-  int code = !diagnosis->host                           ? EXIT_CODE_SYSTEM
-             : diagnosis->gpu || !diagnosis->has_driver ? EXIT_CODE_OK
-                                                        : EXIT_CODE_CHECK;
-  const char *gpu = diagnosis->gpu          ? "yes"
-                    : diagnosis->has_driver ? "no"
-                                            : "no: there is no CUDA driver";
+  const char *gpu = !does_gpu_count(diagnosis) ? "did not count"
+                    : diagnosis->gpu           ? "yes"
+                    : diagnosis->has_driver    ? "no"
+                                               : "no: there is no CUDA driver";
   if (diagnosis->is_json) {
     struct json json;
     json_start(&json, stdout);
     json_text(&json, "summary", "the main job");
     json_flag(&json, "host", diagnosis->host);
-    json_flag(&json, "gpu", diagnosis->gpu);
+    if (does_gpu_count(diagnosis))
+      json_flag(&json, "gpu", diagnosis->gpu);
+    else
+      json_text(&json, "gpu", NULL);
     json_end(&json);
   } else {
     printf("\nframes between processes, in memory of the CPU: %s; on the GPU: %s\n",
            diagnosis->host ? "yes" : "no", gpu);
   }
-  return code;
+  return code_of(diagnosis);
 }
 
 int command_doctor(int argc, char **argv) {
-  struct diagnosis diagnosis = {0};
+  struct diagnosis diagnosis = {.device = NO_DEVICE};
   const struct option_row rows[] = {
+      {"kind", OPTION_CHOICE, &diagnosis.kind, .choices = option_kinds,
+       .help = "memory that the main job has to run on (default auto: what there is)"},
+      {"device", OPTION_DEVICE, &diagnosis.device, .value = "N",
+       .help = "GPU to try, by number or UUID (default 0, the first)"},
       {"json", OPTION_FLAG, &diagnosis.is_json, .help = "print a JSON object per line"},
       OPTION_ROWS_END};
   const struct option_page page = {.command = "doctor",
@@ -161,6 +197,7 @@ int command_doctor(int argc, char **argv) {
   if (code != EXIT_CODE_OK) return code;
   cudalink_probe_spec spec = {CUDALINK_PROBE_DEFAULTS, .program = "/proc/self/exe",
                               .stop = stop_descriptor()};
+  if (diagnosis.device != NO_DEVICE) spec.device = CUDALINK_DEVICE((int32_t)diagnosis.device);
   code = probe(&diagnosis, &spec);
   if (code != EXIT_CODE_OK) return code;
   try_all(&diagnosis);

@@ -42,14 +42,16 @@ static void advise(cudalink_probe_item *item, const char *advice) {
 
 /* ---- the main job --------------------------------------------------------------------------------- */
 
-void doctor_demo(cudalink_probe_item *item, const char *kind, int is_explained) {
-  char id[32], *program = (char *)"/proc/self/exe";
-  char *arguments[] = {
-      program,           (char *)"demo",   (char *)"--seconds", (char *)"0.3",    (char *)"--size",
-      (char *)"320x240", (char *)"--kind", (char *)kind,        (char *)"--json", NULL};
+void doctor_demo(cudalink_probe_item *item, const char *kind, uint64_t device, int is_explained) {
+  char id[32], number[24], *program = (char *)"/proc/self/exe";
+  char *arguments[] = {program,          (char *)"demo",   (char *)"--seconds",
+                       (char *)"0.3",    (char *)"--size", (char *)"320x240",
+                       (char *)"--kind", (char *)kind,     (char *)"--device",
+                       number,           (char *)"--json", NULL};
   struct tool tool;
   uint64_t start = cudalink_now();
   snprintf(id, sizeof id, "demo.%s", kind);
+  snprintf(number, sizeof number, "%llu", (unsigned long long)device);
   tool_run(&tool, arguments, "", LIMIT);
   item->ns = cudalink_now() - start;
   if (tool.end == TOOL_ENDED && tool.status == 0) {

@@ -17,6 +17,7 @@ static const char notes[] =
     "\n"
     "examples:\n"
     "  cudalink list\n"
+    "  cudalink list --kind vmm\n"
     "  cudalink list --json | jq -r .name";
 
 static void print_json(const cudalink_channel_info *channel, uint64_t now) {
@@ -35,9 +36,12 @@ static void print_table(const cudalink_channel_info *channels, size_t count, uin
 }
 
 int command_list(int argc, char **argv) {
-  int is_json = 0;
+  int is_json = 0, kind = CUDALINK_KIND_AUTO;
   const struct option_row rows[] = {
-      {"json", OPTION_FLAG, &is_json, .help = "print a JSON object per channel"}, OPTION_ROWS_END};
+      {"kind", OPTION_CHOICE, &kind, .choices = option_kinds,
+       .help = "only channels whose frames are of that kind (default auto, all)"},
+      {"json", OPTION_FLAG, &is_json, .help = "print a JSON object per channel"},
+      OPTION_ROWS_END};
   const struct option_page page = {.command = "list",
                                    .arguments = "",
                                    .summary = "Lists the channels of this user, live or dead.",
@@ -50,10 +54,14 @@ int command_list(int argc, char **argv) {
   int result = cudalink_channels_list(NULL, CHANNEL_VIEW_PATIENCE, &channels, &count);
   if (result) return report_library(result);
   uint64_t now = cudalink_now();
+  size_t found = count;
+  count = channel_view_of_kind(channels, count, (cudalink_kind)kind);
   for (size_t i = 0; is_json && i < count; i++)
     print_json(&channels[i], now);
   if (!is_json && count) print_table(channels, count, now);
-  if (!is_json && !count) printf("no channels; cudalink send NAME makes one\n");
+  if (!is_json && !found) printf("no channels; cudalink send NAME makes one\n");
+  if (!is_json && found && !count)
+    printf("no channels of kind %s among the %zu that there are\n", option_kinds[kind], found);
   cudalink_channels_free(channels);
   return EXIT_CODE_OK;
 }

@@ -55,6 +55,8 @@ static int parse(struct watch_options *options, int argc, char **argv) {
       {"reverse", OPTION_FLAG, &options->reverse, .help = "the other way around"},
       {"filter", OPTION_TEXT, &options->filter, .value = "TEXT",
        .help = "only channels whose name has this in it"},
+      {"kind", OPTION_CHOICE, &options->kind, .choices = option_kinds,
+       .help = "only channels whose frames are of that kind (default auto, all)"},
       {"json", OPTION_FLAG, &options->json, .help = "print one JSON object per look"},
       {"prometheus", OPTION_TEXT, &options->prometheus, .value = "PATH|PORT",
        .help = "serve metrics instead"},
@@ -117,10 +119,10 @@ static int print_look(const struct watch_options *options, const struct watch_lo
 /* The first look is only there to be compared with: what is printed has rates. */
 static int watch_pipe(const struct watch_options *options) {
   struct watch_look look = {0};
-  int result = watch_take_look(&look);
+  int result = watch_take_look(&look, (cudalink_kind)options->kind);
   for (uint64_t i = 0; !result && !(options->count && i == options->count); i++) {
     if (stop_wait_until(look.time + (uint64_t)options->interval)) break;
-    result = watch_take_look(&look);
+    result = watch_take_look(&look, (cudalink_kind)options->kind);
     if (result || !print_look(options, &look)) break;
   }
   watch_free_look(&look);
@@ -128,7 +130,7 @@ static int watch_pipe(const struct watch_options *options) {
 }
 
 static int run(const struct watch_options *options) {
-  if (options->prometheus) return metrics_serve(options->prometheus);
+  if (options->prometheus) return metrics_serve(options->prometheus, (cudalink_kind)options->kind);
   if (!options->json && terminal_is(STDOUT_FILENO)) return watch_screen(options);
   return watch_pipe(options);
 }

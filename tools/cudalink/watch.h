@@ -27,6 +27,7 @@ struct watch_options {
   int sort;         /* watch_sort */
   int reverse;
   const char *filter; /* NULL: all */
+  int kind;           /* cudalink_kind; auto: all */
   int json;
   const char *prometheus; /* a port or a path */
 };
@@ -39,9 +40,9 @@ struct watch_look {
   uint64_t time; /* cudalink_now() */
 };
 
-/* Looks, compares with the look before, and frees that one. All zeros to begin with. 0, or a
- * cudalink_error. */
-int watch_take_look(struct watch_look *look);
+/* Looks at the channels of a kind (auto: all), compares with the look before, and frees that one. All
+ * zeros to begin with. 0, or a cudalink_error. */
+int watch_take_look(struct watch_look *look, cudalink_kind kind);
 void watch_free_look(struct watch_look *look);
 
 /* The places of the channels in the order to show, into `order` (count entries). Returns how many
