@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What cudalink bench shows; never how fast anything was."""
 
+import json
 import resource
+import shlex
 import signal
 import xml.etree.ElementTree as xml
 from pathlib import Path
 
-from program import FAKE_DRIVER, ProgramTest, main
+from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
+from tmux import TmuxTest
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -126,6 +129,22 @@ class BenchTest(ProgramTest):
     def test_rows_are_listed(self):
         out, _ = self.run_program("bench", "--list")
         self.assertIn("handover ", out)
+        lines = self.run_program("bench", "--list", "--json")[0].splitlines()
+        rows = [json.loads(line) for line in lines]
+        self.assertEqual([row["name"] for row in rows], [line.split()[0] for line in out.splitlines()])
+        for row in rows:
+            self.check_documented("bench", set(row))
+            self.assertTrue(row["kinds"])
+
+
+class OnATerminal(TmuxTest):
+    def test_progress(self):
+        """Which row it is at, on stderr, and nothing of that is left."""
+        self.open_shell(columns=120)
+        self.type(f"{shlex.quote(PROGRAM)} bench --row list_200 --json > {self.path('out')}", "Enter")
+        self.wait_screen(r"^row 1 of 1: list_200, ")
+        self.wait_screen(r"(?s)^((?!row 1 of 1).)*shell> *$")
+        self.assertEqual(len(json.loads(Path(self.path("out")).read_text())["results"]), 1)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "json.h"
+#include "live.h"
 #include "options.h"
 #include "report.h"
 #include "stop.h"
@@ -22,16 +24,27 @@ struct bench_command {
   uint64_t device;
 };
 
+static const char notes[] =
+    "JSON keys: machine (cpu kernel cores) load date version kind quick results, a list with name "
+    "what\n"
+    "unit p50 p90 p99 min floor floor_name target published ok; failed or left_out instead of\n"
+    "numbers. With --list: name what unit floor_name published full (only with --full) kinds.\n"
+    "\n"
+    "examples:\n"
+    "  cudalink bench --row wake --histogram\n"
+    "  cudalink bench --json > results.json";
+
 static int parse(struct bench_command *command, int argc, char **argv) {
   const struct option_row rows[] = {
       {"check", OPTION_FLAG, &command->check, NULL, "exit with 1 when a target is missed", NULL, 0,
        0},
-      {"json", OPTION_FLAG, &command->json, NULL, "print results as JSON", NULL, 0, 0},
+      {"json", OPTION_FLAG, &command->json, NULL, "print results as one JSON object", NULL, 0, 0},
       {"histogram", OPTION_FLAG, &command->histogram, NULL,
        "show how the samples of each row spread", NULL, 0, 0},
       {"plot", OPTION_TEXT, &command->plot, "FILE.svg", "write the same as a picture", NULL, 0, 0},
       {"row", OPTION_TEXT, &command->row, "NAME", "only this row", NULL, 0, 0},
-      {"list", OPTION_FLAG, &command->list, NULL, "name the rows, measure nothing", NULL, 0, 0},
+      {"list", OPTION_FLAG, &command->list, NULL,
+       "name the rows, measure nothing; with --json one object per row", NULL, 0, 0},
       {"quick", OPTION_FLAG, &command->quick, NULL, "fewer rounds, to see that it works", NULL, 0,
        0},
       {"full", OPTION_FLAG, &command->full, NULL, "rows that take ten seconds and more, too", NULL,
@@ -45,7 +58,8 @@ static int parse(struct bench_command *command, int argc, char **argv) {
       .summary = "Measures what handing over a frame costs, each row in turns with its floor: the "
                  "least that\nthis machine allows. p50 is judged. Wants a quiet machine with two "
                  "cores or more.",
-      .rows = rows};
+      .rows = rows,
+      .notes = notes};
   int status = options_parse(&page, argc, argv, NULL);
   command->options.kind = (cudalink_kind)command->kind;
   command->options.device = (int)command->device;
@@ -59,14 +73,33 @@ static bool is_wanted(const struct bench_command *command, const struct bench_ro
   return command->full || !row->slow;
 }
 
-static bool any_wanted(const struct bench_command *command) {
+static size_t count_wanted(const struct bench_command *command) {
+  size_t count = 0;
   for (size_t i = 0; i < bench_row_count; i++)
-    if (is_wanted(command, &bench_rows[i])) return true;
-  return false;
+    count += is_wanted(command, &bench_rows[i]);
+  return count;
 }
 
-static int list_rows(void) {
-  for (size_t i = 0; i < bench_row_count; i++)
+static void list_row_json(const struct bench_row *row) {
+  struct json json;
+  json_start(&json, stdout);
+  json_text(&json, "name", row->name);
+  json_text(&json, "what", row->what);
+  json_text(&json, "unit", row->unit);
+  json_text(&json, "floor_name", row->floor_name);
+  json_text(&json, "published", row->published);
+  json_flag(&json, "full", row->slow);
+  json_open_list(&json, "kinds");
+  for (cudalink_kind kind = CUDALINK_KIND_HOST; kind <= CUDALINK_KIND_IPC; kind++)
+    if (bench_is_for_kind(row, kind)) json_text(&json, NULL, cudalink_kind_name(kind));
+  json_close_list(&json);
+  json_end(&json);
+}
+
+static int list_rows(int is_json) {
+  for (size_t i = 0; is_json && i < bench_row_count; i++)
+    list_row_json(&bench_rows[i]);
+  for (size_t i = 0; !is_json && i < bench_row_count; i++)
     printf("%-20s %s%s\n", bench_rows[i].name, bench_rows[i].what,
            bench_rows[i].slow ? " (--full)" : "");
   return EXIT_CODE_OK;
@@ -114,11 +147,18 @@ static int resolve_kind(struct bench_options *options) {
 
 /* ---- measuring --------------------------------------------------------------------------------- */
 
+/* On a terminal: some rows take seconds. */
+static void show_progress(size_t number, size_t wanted, const struct bench_row *row) {
+  if (live_is_seen()) live_show("row %zu of %zu: %s, %s", number, wanted, row->name, row->what);
+}
+
 static size_t measure(const struct bench_command *command, struct bench_result *results) {
-  size_t count = 0;
+  size_t count = 0, wanted = count_wanted(command);
   for (size_t i = 0; i < bench_row_count; i++) {
     if (!is_wanted(command, &bench_rows[i])) continue;
+    show_progress(count + 1, wanted, &bench_rows[i]);
     bench_run(&bench_rows[i], &command->options, &results[count]);
+    live_hide();
     if (stop_requested()) break; /* half a row says nothing */
     if (!command->json) bench_report_row(stdout, &results[count]);
     if (!command->json && command->histogram) bench_spread_print(stdout, &results[count]);
@@ -163,14 +203,15 @@ int command_bench(int argc, char **argv) {
   struct bench_command command = {0};
   int status = parse(&command, argc, argv);
   if (status != OPTIONS_GO) return status;
-  if (command.list) return list_rows();
-  if (!any_wanted(&command))
+  if (command.list) return list_rows(command.json);
+  if (!count_wanted(&command))
     return report(EXIT_CODE_USAGE, "bench: no row \"%s\"; see --list", command.row);
   status = stop_install();
   if (status) return status;
   if (!make_directory(command.options.directory, sizeof command.options.directory))
     return report(EXIT_CODE_SYSTEM, "bench: no folder for the channels can be made in %s",
                   command.options.directory);
+  live_start();
   struct bench_machine machine;
   bench_machine_read(&machine);
   bench_clock_start();

@@ -27,6 +27,8 @@ static int is_in_background(void) {
   return front > 0 && front != getpgrp();
 }
 
+int live_is_seen(void) { return is_active && !is_in_background(); }
+
 int live_is_due(void) {
   return is_active && cudalink_now() - last_shown >= PERIOD && !is_in_background();
 }

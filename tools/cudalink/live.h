@@ -10,8 +10,10 @@
 
 void live_start(void);
 
-/* 1 when there is a terminal, this is no job in its background, and the last line was shown 200 ms ago
- * or earlier. */
+/* 1 when there is a terminal, and this is no job in its background. */
+int live_is_seen(void);
+
+/* The same, and the last line was shown 200 ms ago or earlier. */
 int live_is_due(void);
 
 /* Shows a line, cut at the width of the terminal. */
