@@ -94,7 +94,7 @@ models: test-build
 ## make docs        the manual as a site, in build/site (index.html)
 docs:
 	scripts/install-deps docs
-	mkdocs build --quiet --strict --site-dir $(BUILD)/site
+	scripts/site $(BUILD)
 
 ## make install     library, headers, pkg-config and CMake files, manual, program; PREFIX=/usr/local
 install:

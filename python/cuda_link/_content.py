@@ -148,7 +148,7 @@ class Content:
         return device
 
     def __dlpack__(self, **options: Any) -> Any:
-        """As `Tensor.__dlpack__`, for a frame of one plane."""
+        """As `Array.__dlpack__`, for a frame of one plane; of several, `tensor(plane)` has it."""
         return self._only_tensor().__dlpack__(**options)
 
     def torch(self, plane: int | str = 0) -> Any:

@@ -47,6 +47,7 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
 
     @property
     def layout(self) -> Layout:
+        """Its planes and picture."""
         if self._layout is None:
             self._layout = self._held.layouts.get(self._description)  # type: ignore[misc]
         return self._layout
