@@ -3,7 +3,7 @@
 """check_manual.py ROOT
 
 The manual is whole: every link and picture of every page leads somewhere, every page of docs/ is in
-the site's table of contents, every member of the two specs is in docs/tuning.md.
+the site's table of contents, every member of the two specs is in docs/tuning.md, every NVTX range is in docs/profiling.md.
 """
 import re
 import sys
@@ -44,6 +44,13 @@ for header, spec in (("exporter.h", "cudalink_exporter_spec"), ("importer.h", "c
     for name in members(header, spec):
         if f"`{name}`" not in tuning:
             failures.append(f"{spec}.{name} is not in docs/tuning.md")
+
+profiling = (root / "docs/profiling.md").read_text(encoding="utf-8")
+for source in sorted(root.glob("src/**/*.c")):
+    text = source.read_text(encoding="utf-8")
+    for name in re.findall(r'NVTX_(?:INNER_)?RANGE\("([^"]+)"', text):
+        if not re.search(rf"^\| `{re.escape(name)}(\.slotN)?` \|", profiling, re.M):
+            failures.append(f"the range {name} of {source.name} is not in docs/profiling.md")
 
 print("\n".join(failures) or f"{len(pages)} pages")
 sys.exit(1 if failures else 0)
