@@ -15,19 +15,25 @@ import cuda_link
 import pytest
 from conftest import run_python
 
-DOCUMENTS = Path(__file__).resolve().parents[2] / "docs"
-NAMES = ("python", "frameworks", "exchange", "migration")
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = ROOT / "docs"
+NAMES = ("README", "docs/python", "docs/frameworks", "docs/exchange", "docs/migration")
 
 
 def blocks(name):
-    found = re.findall(r"^```python([^\n]*)\n(.*?)^```", (DOCUMENTS / f"{name}.md").read_text(), re.M | re.S)
-    return [pytest.param(words.strip(), code, id=f"{name}-{i}") for i, (words, code) in enumerate(found)]
+    found = re.findall(r"^```python([^\n]*)\n(.*?)^```", (ROOT / f"{name}.md").read_text(), re.M | re.S)
+    return [
+        pytest.param(words.strip(), code, id=f"{Path(name).name}-{i}")
+        for i, (words, code) in enumerate(found)
+    ]
 
 
 RUN = [block for name in NAMES for block in blocks(name) if not block.values[0].startswith("skip: ")]
 
 
-def has_gpu():
+def has_gpu(framework):
+    if framework == "torch":
+        return pytest.importorskip("torch").cuda.is_available()
     try:
         cuda_link.open_exporter("probe", shape=(4,), kind="vmm").close()
     except (cuda_link.UnsupportedError, cuda_link.GpuError):
@@ -45,10 +51,11 @@ def test_block(words, code):
     needs = words.split()[1:]
     if needs and not find_spec(needs[0]):
         pytest.skip(f"{needs[0]} is not installed")
-    if "gpu" in needs and not has_gpu():
+    if "gpu" in needs and not has_gpu(needs[0]):
         pytest.skip("needs a GPU")
     ended = run_python(code)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.returncode == 0, ended.stderr
+    assert "gpu" in needs or ended.stderr == ""
 
 
 def test_every_public_thing_has_a_docstring():
