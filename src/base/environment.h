@@ -32,7 +32,8 @@
   X(NVTX, FLAG, 0, 1, "Ranges for profilers around begin, publish, send, acquire and release") \
   X(NVTX_VERBOSE, FLAG, 0, 1, "Also ranges inside of these; implies CUDALINK_NVTX") \
   X(REQUIRE_SOURCE_SYNC, FLAG, 0, 1, "Python: refuse a frame without a producer stream. In C a stream is always named") \
-  X(ALLOW_PAGEABLE_FALLBACK, FLAG, 0, 1, "Python: host copies into memory that can't be pinned") \
+  X(ALLOW_PAGEABLE_FALLBACK, FLAG, 0, 1, \
+    "Accepted, does nothing here: a copy to the host goes into whatever memory it is given") \
   X(D2H_STREAM_PRIO, PRIORITY, 0, 2, "Accepted, does nothing here: copies to the host run at normal priority") \
   X(IMPORT_RECONNECT_MAX_ATTEMPTS, NUMBER, 20, INT64_MAX, \
     "Accepted, does nothing here: looking for a producer costs nothing, so it has no end") \
