@@ -78,7 +78,7 @@ class Pages(unittest.TestCase):
 
     def test_the_program_tells_everything(self):
         if not OPTIONS.program:
-            self.skipTest("no program was built")
+            self.skipTest("needs the program")
         text = rendered(self.folder / "cudalink.1")
         overview = run(OPTIONS.program, "--help").stdout
         commands = re.findall(r"^  ([a-z]+) ", overview.split("exit codes")[0], re.M)

@@ -191,7 +191,7 @@ static int remove_folder(void **state) {
 
 int main(void) {
   if (system("ffmpeg -version >/dev/null 2>&1")) {
-    puts("no ffmpeg");
+    puts("skip: needs ffmpeg");
     return 77;
   }
   if (!mkdtemp(folder)) return perror("mkdtemp"), 1;

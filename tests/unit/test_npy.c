@@ -15,7 +15,10 @@ static const char *const types[] = {"?",   "i1",  "u1",  "<i2", "<u2", "<i4", "<
 /* NumPy writes an array of each type and several shapes, we copy it, NumPy compares. */
 static void numpy_agrees(void **state) {
   (void)state;
-  if (!has_numpy()) skip();
+  if (!has_numpy()) {
+    print_message("skip: needs NumPy\n");
+    skip();
+  }
   char folder[] = "types";
   assert_int_equal(media_run("rm -rf types out; mkdir types out"), 0);
   FILE *file = fopen("make.py", "w");
@@ -55,7 +58,10 @@ static void numpy_agrees(void **state) {
 
 static void versions_2_and_3_are_read(void **state) {
   (void)state;
-  if (!has_numpy()) skip();
+  if (!has_numpy()) {
+    print_message("skip: needs NumPy\n");
+    skip();
+  }
   assert_int_equal(media_run(PYTHON "'import numpy as np\n"
                                     "from numpy.lib import format as f\n"
                                     "a = np.arange(12, dtype=\"f4\").reshape(3, 4)\n"
@@ -173,7 +179,10 @@ static void types_that_numpy_lacks_are_refused(void **state) {
   assert_int_equal(size, 12);
   cudalink_dtype vectors = {CUDALINK_DTYPE_FLOAT, 32, 4};
   assert_int_equal(write_tensor("lanes.npy", vectors), 0);
-  if (!has_numpy()) skip();
+  if (!has_numpy()) {
+    print_message("skip: needs NumPy\n");
+    skip();
+  }
   assert_int_equal(media_run(PYTHON "'import numpy as np\n"
                                     "assert np.load(\"lanes.npy\").shape == (2, 3, 4)'"),
                    0);
@@ -181,7 +190,10 @@ static void types_that_numpy_lacks_are_refused(void **state) {
 
 static void pictures_become_arrays(void **state) {
   (void)state;
-  if (!has_numpy()) skip();
+  if (!has_numpy()) {
+    print_message("skip: needs NumPy\n");
+    skip();
+  }
   cudalink_description d = {0};
   const char bytes[6] = {1, 2, 3, 4, 5, 6};
   assert_int_equal(cudalink_describe_picture(&d, CUDALINK_FORMAT_RGB8, 1, 2, 1), 0);

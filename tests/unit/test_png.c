@@ -206,7 +206,10 @@ static void other_kinds_of_png_are_read(void **state) {
 /* What ffmpeg decodes from our file, and what we read from its pipe of pictures. */
 static void ffmpeg_agrees(void **state) {
   (void)state;
-  if (!has_ffmpeg()) skip();
+  if (!has_ffmpeg()) {
+    print_message("skip: needs ffmpeg\n");
+    skip();
+  }
   static const struct {
     cudalink_format format;
     const char *name;

@@ -22,7 +22,10 @@ static const char *const pixel_formats[] = {
 
 static void every_colour_space_of_ffmpeg_is_bit_exact(void **state) {
   (void)state;
-  if (!has_ffmpeg()) skip();
+  if (!has_ffmpeg()) {
+    print_message("skip: needs ffmpeg\n");
+    skip();
+  }
   for (size_t i = 0; i < sizeof pixel_formats / sizeof *pixel_formats; i++) {
     int is_deep = strstr(pixel_formats[i], "le") != NULL;
     /* ffmpeg 5.1 miswrites odd widths of deep formats and can't read them itself. */
@@ -37,7 +40,10 @@ static void every_colour_space_of_ffmpeg_is_bit_exact(void **state) {
 
 static void ffmpeg_sees_the_same_frames(void **state) {
   (void)state;
-  if (!has_ffmpeg()) skip();
+  if (!has_ffmpeg()) {
+    print_message("skip: needs ffmpeg\n");
+    skip();
+  }
   assert_int_equal(media_run(SOURCE ",scale=416:240 -frames:v 5 -pix_fmt yuv422p10le -strict -1 "
                                     "-f yuv4mpegpipe in.y4m"),
                    0);
@@ -53,7 +59,10 @@ static void chroma_place_field_order_and_range_survive(void **state) {
   static const char *const places[] = {"left", "center", "topleft"};
   static const char *const orders[] = {"progressive", "tt", "bb"};
   static const char *const ranges[] = {"tv", "pc"};
-  if (!has_ffmpeg()) skip();
+  if (!has_ffmpeg()) {
+    print_message("skip: needs ffmpeg\n");
+    skip();
+  }
   for (int i = 0; i < 3; i++)
     for (int k = 0; k < 2; k++) {
       assert_int_equal(media_run(SOURCE " -frames:v 1 -pix_fmt yuv420p -field_order %s "
