@@ -4,8 +4,6 @@
  */
 #include "link_test.h"
 
-#include <malloc.h>
-
 #include "link/exporter.h"
 #include "link/importer.h"
 
@@ -253,71 +251,6 @@ static void sleepers_follow_a_move(void **state) {
   }
 }
 
-/* 100,000 frames of random shapes that fit: nothing is allocated. */
-static uint64_t random_state = 88172645463325252u;
-static uint64_t draw(void) {
-  random_state ^= random_state << 13;
-  random_state ^= random_state >> 7;
-  random_state ^= random_state << 17;
-  return random_state;
-}
-static void describe_anything(cudalink_description *description, uint64_t room) {
-  static const cudalink_dtype types[] = {{CUDALINK_DTYPE_UINT, 8, 1},
-                                         {CUDALINK_DTYPE_FLOAT, 32, 1},
-                                         {CUDALINK_DTYPE_BFLOAT, 16, 1},
-                                         {CUDALINK_DTYPE_COMPLEX, 64, 1},
-                                         {CUDALINK_DTYPE_FLOAT4_E2M1FN, 4, 1}};
-  uint64_t bytes;
-  do {
-    memset(description, 0, offsetof(cudalink_description, planes));
-    for (uint64_t p = draw() % 4 + 1; p; p--) {
-      int64_t shape[CUDALINK_MAX_DIMENSIONS];
-      uint32_t dimensions = (uint32_t)(draw() % 9);
-      for (uint32_t d = 0; d < dimensions; d++)
-        shape[d] = (int64_t)(draw() % 5);
-      assert_ok(cudalink_describe_tensor(description, "p", types[draw() % 5], dimensions, shape));
-    }
-    assert_ok(cudalink_description_bytes(description, &bytes));
-  } while (bytes > room);
-}
-static void random_shapes_allocate_nothing(void **state) {
-  (void)state;
-  int frames = WITH_THREAD_SANITIZER || WITH_ADDRESS_SANITIZER ? 5000 : 100000;
-  static cudalink_description description;
-  cudalink_slot slot;
-  cudalink_frame frame;
-  test_open(&exporter, .slot_bytes = 1 << 20, .plane_count = 4);
-  test_join(&importer, .policy = CUDALINK_POLICY_EVERY);
-  for (int i = 0; i < 10; i++) {
-    test_send(exporter);
-    test_pass(importer);
-  }
-  test_settle();
-#if !WITH_THREAD_SANITIZER && !WITH_ADDRESS_SANITIZER
-  struct mallinfo2 before = mallinfo2();
-#endif
-  uint64_t generations = test_sent(exporter).generations;
-  for (int i = 0; i < frames; i++) {
-    describe_anything(&description, 1 << 20);
-    assert_status_(CUDALINK_OK, cudalink_exporter_begin(exporter, &description, FOREVER, &slot),
-                   "begin", __FILE__, __LINE__);
-    assert_status_(CUDALINK_OK, cudalink_exporter_publish(exporter, &slot, COMPLETE), "publish",
-                   __FILE__, __LINE__);
-    assert_status_(CUDALINK_OK, cudalink_importer_acquire(importer, COMPLETE, FOREVER, &frame),
-                   "acquire", __FILE__, __LINE__);
-    test_same(&frame.description, &description);
-    assert_status_(CUDALINK_OK, cudalink_frame_release(&frame, COMPLETE), "release", __FILE__,
-                   __LINE__);
-  }
-  assert_int_equal(test_sent(exporter).generations, generations);
-#if !WITH_THREAD_SANITIZER && !WITH_ADDRESS_SANITIZER
-  struct mallinfo2 after = mallinfo2();
-  assert_int_equal(after.uordblks, before.uordblks);
-  assert_int_equal(after.arena, before.arena);
-#endif
-  end();
-}
-
 static const struct CMUnitTest tests[] = {
     test_case(larger_frames_move),
     test_case(what_fits_stays),
@@ -328,6 +261,5 @@ static const struct CMUnitTest tests[] = {
     test_case(a_move_that_fails_changes_nothing),
     test_case(a_move_waits_for_every_frame),
     test_case(sleepers_follow_a_move),
-    test_case(random_shapes_allocate_nothing),
 };
 test_main(tests)
