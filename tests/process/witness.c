@@ -37,6 +37,8 @@ void witness_start(void) {
   pthread_detach(thread);
 }
 
+uint64_t witness_late(void) { return atomic_load(&late); }
+
 static void add_delay(void *context, pid_t thread) {
   char path[64];
   unsigned long long ran, delayed = 0;
