@@ -179,7 +179,7 @@ int folder_count(const char *path);
 bool folder_has(const char *name); /* in test_folder */
 /* The number behind `key` in a file of /proc; -1: not there. */
 int64_t proc_number(const char *path, const char *key);
-int64_t available_memory(void); /* bytes */
+int64_t available_memory(void); /* bytes: what the machine has, and this process may have */
 int count_descriptors(void);
 int count_memory_mappings(void); /* memfd mappings of this process */
 int for_each_thread(pid_t pid, void (*visit)(void *context, pid_t thread), void *context);

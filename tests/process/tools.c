@@ -54,7 +54,42 @@ int64_t proc_number(const char *path, const char *key) {
   return value;
 }
 
-int64_t available_memory(void) { return proc_number("/proc/meminfo", "MemAvailable") * 1024; }
+/* INT64_MAX: no such file, or "max". */
+static int64_t number_in(const char *folder, const char *group, const char *name) {
+  char path[2 * LINE_SIZE];
+  long long value = INT64_MAX;
+  snprintf(path, sizeof path, "%s%s/%s", folder, group, name);
+  FILE *file = fopen(path, "r");
+  if (file && fscanf(file, "%lld", &value) != 1) value = INT64_MAX;
+  if (file) fclose(file);
+  return value;
+}
+
+/* What this process's memory group, of either version, has left. */
+static int64_t left_in_group(void) {
+  char line[LINE_SIZE];
+  int64_t left = INT64_MAX;
+  FILE *file = fopen("/proc/self/cgroup", "r");
+  while (file && fgets(line, sizeof line, file)) {
+    line[strcspn(line, "\n")] = '\0';
+    char *controllers = strchr(line, ':'), *group = strrchr(line, ':');
+    if (!controllers || group == controllers) continue;
+    *group++ = '\0';
+    bool first = !strcmp(controllers, ":memory"), second = !strcmp(controllers, ":");
+    const char *folder = first ? "/sys/fs/cgroup/memory" : "/sys/fs/cgroup";
+    if (!first && !second) continue;
+    int64_t most = number_in(folder, group, first ? "memory.limit_in_bytes" : "memory.max");
+    int64_t used = number_in(folder, group, first ? "memory.usage_in_bytes" : "memory.current");
+    if (used != INT64_MAX && most - used < left) left = most - used;
+  }
+  if (file) fclose(file);
+  return left;
+}
+
+int64_t available_memory(void) {
+  int64_t machine = proc_number("/proc/meminfo", "MemAvailable") * 1024, group = left_in_group();
+  return group < machine ? group : machine;
+}
 
 struct thread_visit {
   void (*visit)(void *context, pid_t thread);
