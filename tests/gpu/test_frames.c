@@ -81,15 +81,20 @@ HAND_OVER(ipc_isolated, "kind=ipc", "policy=every isolated=1", 1)
 TEST(thirty_two_consumers, 300) {
   gpu_start();
   struct process *drains[32];
-  struct process *feed = start_feed("kind=vmm consumers=32 frames=100 max_slots=40");
+  int64_t checked = 0;
+  struct process *feed = start_feed("kind=vmm consumers=32 frames=100 max_slots=40 drain=1");
   for (int i = 0; i < 32; i++)
-    drains[i] = start_drain("policy=latest gpu_wait=%d", i % 2);
+    drains[i] = start_drain("policy=%s gpu_wait=%d", i % 4 < 2 ? "latest" : "every", i % 2);
   for (int i = 0; i < 32; i++) {
     const char *said = process_hear(drains[i]);
     CHECK_EQUAL(line_number(said, "wrong"), 0);
     CHECK_EQUAL(line_number(said, "ended"), 1);
+    CHECK_EQUAL(line_number(said, "lost"), 0);
+    if (i % 4 >= 2) CHECK_EQUAL(line_number(said, "checked"), 100);
+    checked += line_number(said, "checked");
     process_finish(drains[i]);
   }
+  printf("  %lld frames were checked\n", (long long)checked);
   CHECK_EQUAL(line_number(process_hear(feed), "published"), 100);
   process_finish(feed);
 }
