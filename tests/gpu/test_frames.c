@@ -99,6 +99,28 @@ TEST(thirty_two_consumers, 300) {
   process_finish(feed);
 }
 
+/* As many slots as there can be, and consumers that hold as many as they may. */
+TEST(sixty_four_slots, 120) {
+  gpu_start();
+  enum { FRAMES_SENT = 640, CONSUMERS = 3 };
+  struct process *drains[CONSUMERS];
+  struct process *feed = start_feed("kind=vmm consumers=%d frames=%d slots=64 max_slots=64 drain=1",
+                                    CONSUMERS, FRAMES_SENT);
+  for (int i = 0; i < CONSUMERS; i++)
+    drains[i] = start_drain("policy=every hold=16 gpu_wait=%d pause=20000", i % 2);
+  for (int i = 0; i < CONSUMERS; i++) {
+    const char *said = process_hear(drains[i]);
+    CHECK_EQUAL(line_number(said, "wrong"), 0);
+    CHECK_EQUAL(line_number(said, "checked"), FRAMES_SENT);
+    CHECK_EQUAL(line_number(said, "ended"), 1);
+    process_finish(drains[i]);
+  }
+  const char *said = process_hear(feed);
+  CHECK_EQUAL(line_number(said, "published"), FRAMES_SENT);
+  CHECK_EQUAL(line_number(said, "generations"), 1);
+  process_finish(feed);
+}
+
 /* ---- new memory under load ------------------------------------------------------------------------------ */
 
 static void resize_under_load(const char *kind) {
