@@ -15,6 +15,8 @@ from pathlib import Path
 
 LIMIT = 60  # seconds; only a hang comes near
 OPTIONS = None
+# What render_cuda's frames begin with: the bar at the left edge (bright), then the ground (dark).
+WHOLE = ["255"] + ["16"] * 19
 
 
 class Example(unittest.TestCase):
@@ -88,9 +90,24 @@ class Examples(Example):
         else:
             self.assertEqual(len(sent), 1)
             self.assertIn("the CPU draws", sent[0])
-        # The bar begins at the left edge (bright), then the ground is there (dark).
-        colors = [line.split("first byte ")[1].split(",")[0] for line in received[:-1]]
-        self.assertEqual(colors, ["255"] + ["16"] * 19)
+        self.assertEqual(self.colors(received), WHOLE)
+
+    def colors(self, received):
+        return [line.split("first byte ")[1].split(",")[0] for line in received[:-1]]
+
+    def test_without_its_wait_render_cuda_tears_frames(self):
+        if not OPTIONS.without_wait:
+            return  # the CPU that draws has nothing to wait for
+        self.environment["FAKECUDA_DELAY_US"] = "3000"
+        for seed in range(20):  # the first one does
+            self.environment["FAKECUDA_SEED"] = str(seed)
+            sent, received = self.run_pair((OPTIONS.without_wait, "bar", 20), ("consumer", "bar"))
+            torn = self.colors(received) != WHOLE
+            sent, received = self.run_pair(("render_cuda", "bar", 20), ("consumer", "bar"))
+            self.assertEqual(self.colors(received), WHOLE)
+            if torn:
+                return
+        self.fail("no frame was torn: the delays are too short, or something else waits")
 
     def test_planes(self):
         sent, received = self.run_pair(("planes", "send"), ("planes", "receive"))
@@ -154,6 +171,7 @@ def main():
     parser.add_argument("--folder", required=True, help="of the built programs")
     parser.add_argument("--sources", required=True)
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--without-wait", help="render_cuda with its wait taken out")
     OPTIONS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
 
