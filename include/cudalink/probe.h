@@ -106,8 +106,15 @@ CUDALINK_API void cudalink_probe_free(cudalink_probe *probe);
 /* The helper's side. A program that wants to be its own helper (spec.program) calls this first in
  * main, before it starts threads or uses CUDA, and returns the answer when it is not negative:
  *
- *     int code = cudalink_probe_helper(argc, argv);
- *     if (code >= 0) return code;
+ * ```c
+ * #include <cudalink/probe.h>
+ *
+ * int main(int argc, char **argv) {
+ *   int code = cudalink_probe_helper(argc, argv);
+ *   if (code >= 0) return code;
+ *   return 0; // and here the program's own work
+ * }
+ * ```
  *
  * -1: the program was started by somebody else. */
 CUDALINK_API int cudalink_probe_helper(int argc, char **argv);

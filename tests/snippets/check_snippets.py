@@ -10,6 +10,8 @@ A snippet is a block of README.md, docs/**/*.md or include/cudalink/*.h* between
   compile    is compiled only (can be added to fragment)
   producer   a whole program that is kept running while the consumers of the same file run
   consumer   a whole program that is run while the producers of the same file run
+
+Code that is only indented, or in a block without a language, would never be compiled: that is an error.
 """
 import argparse
 import os
@@ -50,15 +52,29 @@ class Snippet:
         return own + UMBRELLAS[self.language] + FRAGMENT_START + body + FRAGMENT_END
 
 
+def looks_like_code(line, block):
+    """A statement that is indented outside of blocks, or at any place in a block without a language."""
+    if block not in (None, "```"):
+        return False
+    start = r" {4,}(?![-*|] )" if block is None else r" *"
+    return re.match(start + r"(.*\w\(.*\)|.* = .*|return .*);$", line) is not None
+
+
 def snippets_of(path, text):
     """The snippets of one file. Lines of a header lose their leading ' * '."""
     found, start, language, words, code = [], None, "", [], []
+    other = None  # the opening line of a block of another language
     for number, line in enumerate(text.splitlines(), 1):
+        is_text = path.suffix == ".md" or re.match(r"\s*\*( |$)", line)
         if path.suffix != ".md":
             line = re.sub(r"^\s*\* ?", "", line)
         stripped = line.strip()
         if start is None:
-            match = re.fullmatch(r"```(c|cpp)((?:\s+\w+)*)", stripped)
+            match = None if other else re.fullmatch(r"```(c|cpp)((?:\s+\w+)*)", stripped)
+            if stripped.startswith("```") and not match:
+                other = None if other else stripped
+            elif is_text and looks_like_code(line, other):
+                sys.exit(f"{path}:{number}: looks like C, but is in no block that would be compiled")
             if match:
                 start, language = number, match.group(1)
                 words, code = match.group(2).split(), []
