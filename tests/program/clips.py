@@ -19,17 +19,17 @@ class ClipTest(ProgramTest):
         return done.stdout
 
     def noise(self, width, height, frames=1):
-        """Arguments that make ffmpeg read noise: no two pixels are alike."""
+        """Arguments that make ffmpeg read noise, in the alpha as well: no two pixels are alike."""
         path = Path(self.path("noise.bin"))
-        path.write_bytes(numpy.random.default_rng(3).bytes(width * height * 3 * frames))
+        path.write_bytes(numpy.random.default_rng(3).bytes(width * height * 4 * frames))
         return [
-            "-f", "rawvideo", "-pixel_format", "rgb24", "-video_size", f"{width}x{height}",
+            "-f", "rawvideo", "-pixel_format", "rgba", "-video_size", f"{width}x{height}",
             "-framerate", "30000/1001", "-i", path,
         ]  # fmt: skip
 
-    def make_clip(self, name, pixel_format, width=64, height=48, frames=5):
+    def make_clip(self, name, pixel_format, width=64, height=48, frames=5, options=()):
         self.ffmpeg(
-            *self.noise(width, height, frames), "-pix_fmt", pixel_format, "-strict", "-1",
+            *self.noise(width, height, frames), "-pix_fmt", pixel_format, "-strict", "-1", *options,
             "-f", "yuv4mpegpipe", name,
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from program import main
 # Every pixel format that ffmpeg's yuv4mpegpipe writes.
 FORMATS = [
     "gray", "gray9le", "gray10le", "gray12le", "gray16le", "yuv411p", "yuv420p", "yuvj420p",
-    "yuv422p", "yuvj422p", "yuv444p", "yuvj444p",
+    "yuv422p", "yuvj422p", "yuv444p", "yuvj444p", "yuva444p",
     *(f"yuv{kind}p{bits}le" for kind in (420, 422, 444) for bits in (9, 10, 12, 14, 16)),
 ]  # fmt: skip
 WIDTHS = [1, 3, 127, 129, 416, 1366, 1550, 1919]
@@ -22,6 +22,21 @@ class Y4m(ClipTest):
             with self.subTest(pixel_format=pixel_format):
                 self.make_clip("in.y4m", pixel_format)
                 self.check_clip("in.y4m")
+                self.assertEqual(self.fields("out.y4m") - {"A0:0"}, self.fields("in.y4m") - {"A0:0"})
+
+    def fields(self, name):
+        return set(Path(self.path(name)).read_bytes().partition(b"\n")[0].decode().split())
+
+    def test_pixel_aspect_is_not_carried(self):
+        """A frame's description has no field for it (docs/recording.md): out comes A0:0, which means not
+        known and never square, and every other field as it was."""
+        options = ["-aspect", "16:9", "-field_order", "tt", "-chroma_sample_location", "topleft"]
+        self.make_clip("in.y4m", "yuv420p", options=options)
+        self.check_clip("in.y4m")
+        sent, received = self.fields("in.y4m"), self.fields("out.y4m")
+        self.assertEqual(sent - received, {"A4:3"})
+        self.assertEqual(received - sent, {"A0:0"})
+        self.assertIn("It", received)
 
     def test_widths(self):
         """Compared without ffmpeg, whose readers round odd sizes up: what follows the header."""
