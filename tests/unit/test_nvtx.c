@@ -133,6 +133,63 @@ static void verbose(void **state) {
                 "+cudalink.exporter.slot1 - ");
 }
 
+/* How often `sign` is in the tool's record. */
+static unsigned count(char sign) {
+  unsigned found = 0;
+  for (const char *at = of_tool("fakenvtx_text"); *at; at++)
+    found += *at == sign;
+  return found;
+}
+
+/* Each call fails in another place; a range that began has ended. */
+static void check_failed(int status, int line) {
+  if (status >= 0) fail_msg("the call in line %d does not fail", line);
+  if (count('-') != count('+') || count('!')) fail_msg("line %d: not as many ends as begins", line);
+}
+#define FAILS(call) check_failed(call, __LINE__)
+
+static void failing(void **state) {
+  (void)state;
+  cudalink_exporter exporter, closed = {0};
+  cudalink_importer importer, nothing = {0};
+  cudalink_description description = {0}, wrong = {.plane_count = 99};
+  cudalink_frame frame, no_frame = {0};
+  cudalink_slot slot, no_slot = {0};
+  cudalink_stream complete = CUDALINK_STREAM_COMPLETE, no_stream = {.kind = 77};
+  char bytes[64 * 4] = {0};
+  setenv("CUDALINK_NVTX_VERBOSE", "1", 1);
+  cudalink_describe_picture(&description, CUDALINK_FORMAT_RGBA8, 8, 8, 1);
+  cudalink_exporter_spec spec = {CUDALINK_EXPORTER_DEFAULTS, .name = "nvtx",
+                                 .kind = CUDALINK_KIND_HOST, .description = &description};
+  assert_int_equal(cudalink_exporter_open(&exporter, &spec), 0);
+  assert_int_equal(
+      cudalink_importer_open(&importer,
+                             &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "nvtx",
+                                                       .open_timeout = CUDALINK_FOREVER}),
+      0);
+  FAILS(cudalink_exporter_begin(closed, &description, 0, &slot));
+  FAILS(cudalink_exporter_begin(exporter, &wrong, 0, &slot));
+  FAILS(cudalink_exporter_publish(exporter, NULL, complete));
+  FAILS(cudalink_exporter_publish(exporter, &no_slot, complete));
+  FAILS(cudalink_exporter_send(exporter, &description, NULL, NULL, complete, 0));
+  FAILS(cudalink_exporter_send(exporter, &wrong, bytes, NULL, complete, 0));
+  FAILS(cudalink_exporter_send(exporter, &description, bytes, NULL, no_stream, 0));
+  FAILS(cudalink_importer_acquire(nothing, complete, 0, &frame));
+  FAILS(cudalink_importer_acquire(importer, no_stream, 0, &frame));
+  FAILS(cudalink_importer_acquire(importer, complete, 0, &frame)); /* there is none */
+  FAILS(cudalink_frame_to_host(&no_frame, bytes, sizeof bytes));
+  FAILS(cudalink_frame_release(&no_frame, complete));
+  assert_int_equal(cudalink_exporter_send(exporter, &description, bytes, NULL, complete, 0), 0);
+  assert_int_equal(cudalink_importer_acquire(importer, complete, CUDALINK_FOREVER, &frame), 0);
+  FAILS(cudalink_frame_to_host(&frame, bytes, 3)); /* too small */
+  FAILS(cudalink_frame_release(&frame, no_stream));
+  assert_int_equal(cudalink_frame_release(&frame, complete), 0);
+  assert_int_equal(cudalink_importer_close(importer), 0);
+  assert_int_equal(cudalink_exporter_close(exporter), 0);
+  assert_int_equal(count('+'), count('-'));
+  assert_true(count('+') > 15); /* most of them do begin one */
+}
+
 static void unset(void **state) {
   (void)state;
   unsetenv("NVTX_INJECTION64_PATH");
@@ -179,7 +236,7 @@ int main(int argc, char **argv) {
     CMUnitTestFunction function;
   } cases[] = {{"off", off},       {"on", on},           {"verbose", verbose},
                {"unset", unset},   {"missing", missing}, {"refusing", refusing},
-               {"silent", silent}, {"other", other}};
+               {"silent", silent}, {"other", other},     {"failing", failing}};
   for (size_t i = 0; argc > 1 && i < sizeof cases / sizeof cases[0]; i++) {
     if (strcmp(cases[i].name, argv[1]) != 0) continue;
     const struct CMUnitTest tests[] = {{cases[i].name, cases[i].function, set_up, tear_down, NULL}};
