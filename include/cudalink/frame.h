@@ -160,7 +160,7 @@ typedef enum cudalink_kind {
   CUDALINK_KIND_AUTO = 0, /* vmm where it works, else ipc, else host; the reason can be read */
   CUDALINK_KIND_HOST = 1, /* shared memory of the CPU, works on any machine */
   CUDALINK_KIND_VMM = 2,  /* GPU memory shared by descriptor */
-  CUDALINK_KIND_IPC = 3   /* GPU memory shared by legacy handle */
+  CUDALINK_KIND_IPC = 3   /* the same by legacy handle; growing waits for the GPU (gpu_waits) */
 } cudalink_kind;
 /* Which GPU, in the specs' `device`: 0 = the producer's (importer) or the first (exporter), else this.
  * Ordinals are this process's own (CUDA_VISIBLE_DEVICES renumbers them); peers compare UUIDs. */

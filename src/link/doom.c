@@ -50,6 +50,11 @@ static bool landed(const struct link_exporter *exporter, uint64_t sequence) {
   return true;
 }
 
+/* Memory behind a legacy handle can only be freed by a call that waits. At the end no frame flows. */
+static bool waits_for_gpu(const struct link_exporter *exporter, const struct gpu_block *block) {
+  return block->address && block->device->kind == CUDALINK_KIND_IPC && !exporter->closing;
+}
+
 /* Service thread: `inside` handles are of its table. */
 void link_doom_collect(struct link_exporter *exporter) {
   struct link_doomed **link = &exporter->doomed;
@@ -61,6 +66,7 @@ void link_doom_collect(struct link_exporter *exporter) {
     }
     *link = doomed->next;
     os_handle_close(&doomed->inside);
+    if (waits_for_gpu(exporter, &doomed->block)) exporter->statistics.gpu_waits++;
     reaper_block(&doomed->block);
     reaper_segment(&doomed->segment);
     if (doomed->share) link_share_end(exporter, doomed->share);

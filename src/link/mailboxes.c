@@ -130,6 +130,7 @@ static void drop_empty_rows(struct link_exporter *exporter) {
     }
     *link = row->next;
     drop_row(exporter, row);
+    exporter->statistics.gpu_waits++;
   }
   exporter->departed = 0;
 }
