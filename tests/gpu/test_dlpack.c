@@ -216,7 +216,7 @@ static void stay_shut(void *gate) { WAIT_UNTIL(atomic_load((_Atomic bool *)gate)
 TEST(dlpack_failed_wait_leaves_the_first_one, 20) {
   struct channel channel;
   cudalink_frame frame;
-  _Atomic bool gate = false;
+  static _Atomic bool gate; /* the host function may look at it when this function has returned */
   gpu_start();
   if (!gpu_is_fake()) return; /* a real driver does not fail on demand */
   wait_limit = SECOND / 10;

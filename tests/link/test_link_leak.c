@@ -161,6 +161,7 @@ static unsigned count_watches(void) {
       count += strstr(target, "inotify") != NULL;
     }
     if (descriptors) closedir(descriptors);
+    if (WITH_THREAD_SANITIZER) break; /* there all threads have one table */
   }
   closedir(tasks);
   return count;
