@@ -66,11 +66,11 @@ lint:
 	scripts/configure $(BUILD) -Dtests=enabled -Dtools=enabled $(MESON_OPTIONS)
 	scripts/lint $(BUILD)
 
-## make sanitize    the suites under address and undefined, then under thread sanitizer
+## make sanitize    tests of core and fake GPU under address and undefined, then thread sanitizer
 sanitize:
 	scripts/install-deps test
-	status=0; scripts/sanitize address,undefined || status=1; \
-	  scripts/sanitize thread || status=1; exit $$status
+	status=0; scripts/sanitize address,undefined gpu || status=1; \
+	  scripts/sanitize thread gpu || status=1; exit $$status
 
 ## make soak        100,000 random kills and other long runs
 ## make fuzz        feeds damaged bytes to everything that reads a peer's
