@@ -153,7 +153,8 @@ CUDALINK_API int cudalink_exporter_abandon(cudalink_exporter exporter, const cud
  * system call). Memory that was freed, or is too small, is refused.
  *
  * The copy runs on `stream`. With COMPLETE it is done when the call returns. Else `data` must stay as it
- * is until the stream has come so far; later work of the same stream may overwrite it at once. With
+ * is until the stream has come so far (cudalink_exporter_keep tells when); later work of the same stream may
+ * overwrite it at once. With
  * own_stream the named stream goes on without the copy: see cudalink_exporter_wait_sent.
  *
  * Errors: as begin and publish; INVALID_ARGUMENT also for a source that can't be read or, with
@@ -185,6 +186,21 @@ CUDALINK_API int cudalink_exporter_send_planes(cudalink_exporter exporter,
  * then overwrite what was sent. COMPLETE: the call itself waits, as long as they take. Without
  * own_stream there is nothing to wait for. Errors: STREAM, CAPTURING, GPU. */
 CUDALINK_API int cudalink_exporter_wait_sent(cudalink_exporter exporter, cudalink_stream stream);
+
+/* Keeps `owner`, of what was sent, until all frames that this exporter has published so far are complete,
+ * and with them the copies of their sends: then calls drop(owner), once. Later frames may be waited for as
+ * well. It costs no call of the driver; call it behind a send, on any thread, in place of an event.
+ *
+ * `drop` is called by a later publish, send or keep, by this very call, or by close, which are about to
+ * return; and behind close on a thread of the library's. It may make CUDA calls, block, and call the
+ * library. Copies that a lost GPU will never make keep `owner` until the exporter is closed.
+ *
+ * Errors: INVALID_ARGUMENT, NO_MEMORY, FORKED, UNSUPPORTED (cipd_only: nothing says there how far a
+ * copy is); `owner` is then still the caller's, and must stay until the streams that were named have come so
+ * far. CLOSED: it is the caller's, and nothing reads it any more; a close with copies under way is
+ * no such error. */
+CUDALINK_API int cudalink_exporter_keep(cudalink_exporter exporter, void *owner,
+                                        void (*drop)(void *owner));
 
 /* A stream of the library's own on the channel's GPU, which waits for no other (non-blocking): for
  * work that has no stream to name, as the arrays of a framework that shows none. There is one per GPU and

@@ -280,6 +280,7 @@ static int begin_frame(cudalink_exporter handle, const cudalink_description *des
                        exporter->name);
   if (status == CUDALINK_OK) status = begin_locked(&begin, description, handle.id, slot);
   if (status < 0) {
+    link_owner_collect(exporter);
     link_exporter_unlock(exporter);
     return status;
   }

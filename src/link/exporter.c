@@ -240,6 +240,15 @@ static bool all_landed(const struct link_exporter *exporter) {
   return true;
 }
 
+/* True: copies that somebody is to be told of are still under way. */
+static bool look_at_owners(struct link_exporter *exporter) {
+  pthread_mutex_lock(&exporter->object.mutex);
+  link_owner_close(exporter);
+  bool kept = exporter->owners != NULL;
+  pthread_mutex_unlock(&exporter->object.mutex);
+  return kept;
+}
+
 /* Looks until all queued work has landed, then ends the connections and lets go of the rest: members'
  * streams may wait for that work, and to them the end of the socket says that nothing more comes, now
  * or because this process died. Those of kind ipc end by themselves: legacy handles stay good until who
@@ -249,10 +258,10 @@ static void close_fire(struct service_timer *timer) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)timer - offsetof(struct link_exporter, close_timer));
   bool legacy = exporter->device && exporter->device->kind == CUDALINK_KIND_IPC;
-  bool theirs = legacy || exporter->shares;
+  bool theirs = legacy || exporter->shares, kept = look_at_owners(exporter);
   if (!theirs && all_landed(exporter)) link_accept_end(exporter);
   if (!link_accept_over(exporter) || exporter->exiting_mask) { /* theirs: link_close_look */
-    service_timer_set(timer, close_fire, theirs ? OS_FOREVER : os_deadline(CLOSE_LOOK));
+    service_timer_set(timer, close_fire, theirs && !kept ? OS_FOREVER : os_deadline(CLOSE_LOOK));
     return;
   }
   pthread_mutex_lock(&exporter->object.mutex);
@@ -260,8 +269,10 @@ static void close_fire(struct service_timer *timer) {
   if (!exporter->present_mask) doom_all(exporter);
   link_doom_collect(exporter);
   bool landed = !exporter->present_mask && !exporter->doomed && all_landed(exporter) &&
-                !exporter->preparing && !atomic_load(&exporter->wake_work.posted) &&
+                !exporter->owners && !exporter->asking && !exporter->preparing &&
+                !atomic_load(&exporter->wake_work.posted) &&
                 !atomic_load(&exporter->tell_work.posted);
+  exporter->over = landed;
   pthread_mutex_unlock(&exporter->object.mutex);
   if (!landed) {
     service_timer_set(timer, close_fire, os_deadline(CLOSE_LOOK));
@@ -365,7 +376,8 @@ int cudalink_exporter_close(cudalink_exporter handle) {
   link_changed(exporter);
   wait_until_idle(exporter);
   if (exporter->begun == LINK_BEGUN || exporter->announced) link_end_begun(exporter);
-  link_object_unlock(exporter);
+  link_owner_collect(exporter);
+  link_exporter_unlock(exporter);
   close_outlet(exporter); /* nobody begins or publishes any more */
   return service_call(stop_inside, exporter);
 }

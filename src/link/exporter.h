@@ -8,6 +8,7 @@
  *   publish.c     publish, abandon, send, announce
  *   convert.c     converting into a begun slot, and from a frame that an importer holds
  *   share.c       frames that lie in a block of a pool
+ *   owner.c       what copies still read, and who is told that they do no more
  *   generation.c  blocks of slot memory: make, switch, retire, free
  *   member.c      consumers: join, leave, die, evict
  *   exiting.c     kind ipc: memory that waits for the end of a consumer's process
@@ -177,6 +178,14 @@ struct link_doomed {
   struct link_share *share;
 };
 
+/* What is kept until all frames up to `sequence` are complete. */
+struct link_owner {
+  struct link_owner *next;
+  uint64_t sequence;
+  void *owner;
+  void (*drop)(void *owner);
+};
+
 enum link_begun { LINK_IDLE = 0, LINK_BEGINNING, LINK_BEGUN, LINK_PUBLISHING };
 
 struct link_exporter {
@@ -239,6 +248,11 @@ struct link_exporter {
   struct link_group groups[LINK_MAX_GROUPS];
   bool grouped; /* there was a group once */
   struct link_doomed *doomed;
+  struct link_owner *owners, *newest_owner; /* oldest first: sequences only grow */
+  struct link_owner *let_go;                /* to be told */
+  bool asking, lost;                        /* the reaper asks for the GPU; it is lost */
+  uint64_t asked_at;
+  bool over;                                      /* nothing that was queued is under way */
   uint32_t shares;                                /* frames of pools that have not ended */
   struct link_share *ended;                       /* whose owners are to be told */
   struct os_segment spares[2 * LINK_MAILBOX_ROW]; /* mailboxes that are ready; GPUs only */
@@ -275,10 +289,11 @@ struct link_exporter {
 
 extern struct link_table link_exporters;
 
-/* Out of the mutex, behind what may have ended frames that lie in pools. */
+/* Out of the mutex, behind what may have ended frames that lie in pools, or let owners go. */
+void link_owner_unlock(struct link_exporter *exporter); /* owner.c */
 static inline void link_exporter_unlock(struct link_exporter *exporter) {
-  if (exporter->ended)
-    link_share_unlock(exporter);
+  if (exporter->ended || exporter->let_go)
+    link_owner_unlock(exporter);
   else
     link_object_unlock(exporter);
 }
@@ -465,6 +480,12 @@ int link_mailbox_take(struct link_exporter *exporter,
 int link_mailbox_prepare(struct link_exporter *exporter, uint32_t count);
 void link_mailbox_leave(struct link_exporter *exporter, struct os_segment *segment); /* under it */
 void link_mailbox_close(struct link_exporter *exporter); /* service thread, nothing is queued */
+
+/* owner.c: under the mutex */
+/* Finds those whose frames are complete; they are told by link_exporter_unlock. */
+void link_owner_collect(struct link_exporter *exporter);
+/* The same on the service thread, once the exporter is closed; they are told by the reaper. */
+void link_owner_close(struct link_exporter *exporter);
 
 /* doom.c: under the mutex */
 void link_doom_share(struct link_exporter *exporter, struct link_share *share);

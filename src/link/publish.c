@@ -241,6 +241,7 @@ static int finish(struct link_publish *publish) {
   if (exporter->retired_bytes) link_unpin_released(exporter);
   if (exporter->older) link_generation_collect(exporter);
   announce(exporter);
+  link_owner_collect(exporter);
   return CUDALINK_OK;
 }
 
