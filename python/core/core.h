@@ -49,6 +49,22 @@ struct core_state *core_state(PyObject *module);
 int core_check_size(Py_buffer *buffer, size_t size, const char *what);
 cudalink_stream core_stream(unsigned kind, unsigned long long handle);
 
+/* ---- kept.c: what copies still read ------------------------------------------------------------------ */
+struct core_kept {
+  struct core_kept *next;
+  void *thing;
+  void (*end)(void *thing); /* lets it go; called with the GIL */
+};
+struct core_kept *core_kept_new(void *thing, void (*end)(void *thing)); /* NULL: no memory */
+/* For the library: `owner` is a core_kept. Any thread, with the GIL or without. */
+void core_kept_drop(void *owner);
+/* True: taken over. Without the GIL. */
+bool core_keep(cudalink_exporter exporter, struct core_kept *kept);
+/* With the GIL, around calls that may drop: what they do is let go at the end. */
+void core_kept_begin(void);
+void core_kept_end(void);
+int core_kept_start(PyObject *module);
+
 /* ---- handle.c: what is alike for exporters and importers, which have a number each -------------- */
 /* (handle, buffer of statistics) -> None */
 PyObject *core_statistics(PyObject *module, PyObject *arguments,
@@ -96,6 +112,7 @@ extern PyMethodDef core_channel_methods[];
 extern PyMethodDef core_exporter_methods[];
 extern PyMethodDef core_format_methods[];
 extern PyMethodDef core_importer_methods[];
+extern PyMethodDef core_kept_methods[];
 extern PyMethodDef core_slot_methods[];
 extern PyMethodDef core_table_methods[];
 

@@ -89,8 +89,9 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObj
 }
 
 static PyMethodDef *all_functions[] = {
-    core_capsule_methods,  core_channel_methods, core_exporter_methods, core_format_methods,
-    core_importer_methods, core_slot_methods,    core_table_methods,    NULL};
+    core_capsule_methods, core_channel_methods,  core_exporter_methods,
+    core_format_methods,  core_importer_methods, core_kept_methods,
+    core_slot_methods,    core_table_methods,    NULL};
 
 static int make_words(struct core_state *state) {
   static const char *const words[CORE_DLPACK_WORDS] = {
@@ -114,7 +115,7 @@ static int fill_in(PyObject *module) {
   if (add_type(module, "View", &core_view_spec, &state->view_type) < 0) return -1;
   for (PyMethodDef **functions = all_functions; *functions; functions++)
     if (PyModule_AddFunctions(module, *functions) < 0) return -1;
-  return 0;
+  return core_kept_start(module);
 }
 
 static int traverse(PyObject *module, visitproc visit, void *arg) {

@@ -34,7 +34,6 @@ class DeviceSource(NamedTuple):
     """After what it is complete; None: nobody said."""
     strides: tuple[int, ...] | None
     """Bytes, none negative; None: dense."""
-    device: int
     owner: Any
     """Keeps the memory until the copy has run; None: it sees to that itself."""
 
@@ -109,14 +108,12 @@ def of_dlpack(
 
 def of_array(taken: Array, stream: Stream | None, owner: Any) -> DeviceSource:
     """A array in GPU memory as a source."""
-    address, _, device, _, code, bits, lanes, shape, strides, dense = taken._look()
+    address, _, _, _, code, bits, lanes, shape, strides, dense = taken._look()
     if not dense and min(strides) < 0:
         after = stream or _streams.LEGACY
         copied = taken._copy(*after)
         return of_array(copied, after, copied)
-    return DeviceSource(
-        Dtype(code, bits, lanes), shape, address, stream, None if dense else strides, device, owner
-    )
+    return DeviceSource(Dtype(code, bits, lanes), shape, address, stream, None if dense else strides, owner)
 
 
 def is_on_gpu(taken: Array) -> bool:
@@ -147,8 +144,7 @@ def of_interface(interface: dict[str, Any], stream: Stream | None, owner: Any) -
         raise BufferError("a __cuda_array_interface__ with negative strides can't be sent: send a copy")
     if stream is None:
         stream = _own_stream(interface)
-    device = getattr(getattr(owner, "device", None), "id", 0)
-    return DeviceSource(dtype, shape, address, stream, strides, device, owner)
+    return DeviceSource(dtype, shape, address, stream, strides, owner)
 
 
 def _own_stream(interface: dict[str, Any]) -> Stream:

@@ -16,7 +16,6 @@ from ._device_source import DeviceSource
 from ._end import End
 from ._errors import BusyError
 from ._importer import _device
-from ._pending import Pending
 from ._plan import Plan, Planner
 from ._slot import LentSlot
 from ._statistics import ExporterStatistics, exporter_statistics
@@ -35,7 +34,7 @@ class ChannelExporter(End):
         self._description = description
         self._planner = Planner(description, lambda: _streams.Stream(*low.exporter_stream(identifier)))
         self._misses = 0
-        self._pending = Pending()
+        self._for_good: list[Any] = []
         self._on_host = self.statistics().kind == "host"
 
     # ---- frames
@@ -82,8 +81,6 @@ class ChannelExporter(End):
         own_data = None if user is None else bytes(memoryview(user))
         description = _description.stamped(plan.description, pts, duration, time_base, own_data)
         limit = _wait.nanoseconds(timeout)
-        if not plan.device:
-            self._pending.sweep()
         try:
             if plan.device:
                 self._send_device(plan.device, description, own_data, limit)
@@ -92,8 +89,6 @@ class ChannelExporter(End):
             else:
                 self._send_parts(plan, description, own_data, limit)
         except BusyError:
-            if plan.device:
-                self._pending.sweep()
             return False
         return True
 
@@ -119,48 +114,61 @@ class ChannelExporter(End):
                 'the CPU, or open the channel with kind="vmm"'
             )
         after = parts[0].stream or _streams.LEGACY
-        sources = (_abi.Source * len(parts))()
-        for place, part in zip(sources, parts):
-            place.data = part.address
-            if part.strides:
-                place.strides[: len(part.strides)] = part.strides
+        identifier = self._id  # one for both: another thread may close meanwhile
+        try:
+            shared = self._send_sources(identifier, parts, description, user, after, limit)
+        except BusyError:
+            raise
+        except BaseException:
+            self._keep(identifier, parts, after)  # its copy may have been queued
+            raise
+        if not shared and not self._keep(identifier, parts, after):
+            self._for_good.append(parts)  # nobody says for how long: until this object goes
 
-        def call(ns: int) -> None:
-            low.exporter_send_planes(self._id, description, sources, user, after.kind, after.handle, ns)
+    @staticmethod
+    def _keep(identifier: int, parts: tuple[DeviceSource, ...], after: _streams.Stream) -> bool:
+        """Keeps what copies read until they have run."""
+        kept = True
+        if after != _streams.COMPLETE:
+            for part in parts:
+                if part.owner is not None:
+                    kept &= low.exporter_keep(identifier, part.owner)
+        return kept
 
-        def call_dense(ns: int) -> None:
-            low.exporter_send(self._id, description, parts[0].address, user, after.kind, after.handle, ns)
-
-        array = parts[0].owner
-        shared = False
-        if len(parts) == 1 and not parts[0].strides and isinstance(array, Array):
-            shared = self._send_array(array, description, user, after, limit)
-        else:
-            self._retry(call if len(parts) > 1 or parts[0].strides else call_dense, limit)
-        copied = after != _streams.COMPLETE and not shared
-        kept = [part for part in parts if part.owner is not None and copied]
-        for part in kept:
-            self._pending.keep(part.owner, after, part.device)
-        if not kept:
-            self._pending.sweep()
-
-    def _send_array(
+    def _send_sources(
         self,
-        array: Array,
+        identifier: int,
+        parts: tuple[DeviceSource, ...],
         description: _abi.Description,
         user: bytes | None,
         after: _streams.Stream,
         limit: int,
     ) -> bool:
         """True: it lies in a memory pool, is published there, and kept as long as anybody reads it."""
+        kind, handle = after
+        dense, array = len(parts) == 1 and not parts[0].strides, parts[0].owner
         shared = False
 
         def call(ns: int) -> None:
-            nonlocal shared
-            shared = low.exporter_send_array(self._id, description, array, user, after.kind, after.handle, ns)
+            low.exporter_send_planes(identifier, description, sources, user, kind, handle, ns)
 
+        def call_dense(ns: int) -> None:
+            low.exporter_send(identifier, description, parts[0].address, user, kind, handle, ns)
+
+        def call_array(ns: int) -> None:
+            nonlocal shared
+            shared = low.exporter_send_array(identifier, description, array, user, kind, handle, ns)
+
+        if dense:
+            self._retry(call_array if isinstance(array, Array) else call_dense, limit)
+            return shared
+        sources = (_abi.Source * len(parts))()
+        for place, part in zip(sources, parts):
+            place.data = part.address
+            if part.strides:
+                place.strides[: len(part.strides)] = part.strides
         self._retry(call, limit)
-        return shared
+        return False
 
     def _send_parts(self, plan: Plan, description: _abi.Description, user: bytes | None, limit: int) -> None:
         """Arrays that do not lie as the frame will."""
@@ -257,10 +265,7 @@ class ChannelExporter(End):
         super().close()
 
     def _close(self, identifier: int) -> None:
-        try:
-            self._pending.end()
-        finally:
-            low.exporter_close(identifier)
+        low.exporter_close(identifier)
 
 
 def open_exporter(

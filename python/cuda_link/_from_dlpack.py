@@ -8,9 +8,9 @@ from typing import Any
 from . import _abi, _streams
 from ._array import Array, take
 from ._device_source import is_on_gpu, of_dlpack
+from ._driver import synchronize
 from ._exchange import unordered
 from ._oddities import refuse_oddities
-from ._pending import synchronize
 from ._streams import Stream
 
 

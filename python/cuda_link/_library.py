@@ -57,6 +57,7 @@ _SIGNATURES = {
         c_void_p,
         POINTER(c_int),
     ),
+    "cudalink_exporter_keep": (c_int, _ID, c_void_p, c_void_p),
     "cudalink_exporter_wait_consumers": (c_int, _ID, c_uint32, c_int64),
     "cudalink_exporter_wait_taken": (c_int, _ID, c_int64),
     "cudalink_exporter_get_statistics": (c_int, _ID, _BUFFER),

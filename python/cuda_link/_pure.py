@@ -13,6 +13,8 @@ from ._errors import BusyError, ChannelNotFoundError, TimedOutError
 from ._library import library
 from ._pure_array import Array, array_of, array_take
 from ._pure_capsule import sweep
+from ._pure_kept import closed, let_go
+from ._pure_kept import keep as exporter_keep
 from ._pure_lease import Lease, view
 from ._pure_lease import check as _check
 from ._pure_slot import slot_export, slot_view
@@ -23,6 +25,7 @@ __all__ = [
     "Lease",
     "array_of",
     "array_take",
+    "exporter_keep",
     "slot_export",
     "slot_view",
     "table_offer",
@@ -67,6 +70,7 @@ def exporter_begin(exporter: int, description: Description, timeout: int, slot: 
 
 def exporter_publish(exporter: int, slot: Slot, kind: int, handle: int) -> None:
     _check(library.cudalink_exporter_publish(exporter, addressof(slot), _stream(kind, handle)))
+    let_go(exporter)
 
 
 def exporter_publish_invalid(exporter: int, slot: Slot, text: str) -> None:
@@ -102,8 +106,11 @@ def exporter_send_buffer(
     handle: int,
     timeout: int,
 ) -> None:
-    with borrowed(data) as address:
-        exporter_send(exporter, description, address, user, kind, handle, timeout)
+    try:
+        with borrowed(data) as address:
+            exporter_send(exporter, description, address, user, kind, handle, timeout)
+    finally:
+        let_go(exporter)
 
 
 def exporter_send_planes(
@@ -178,7 +185,10 @@ def exporter_statistics(exporter: int, statistics: Any) -> None:
 
 
 def exporter_close(exporter: int) -> None:
-    _check(library.cudalink_exporter_close(exporter))
+    try:
+        _check(library.cudalink_exporter_close(exporter))
+    finally:
+        closed(exporter)
 
 
 # ---- importer

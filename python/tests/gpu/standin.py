@@ -9,7 +9,7 @@ import types
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 
 import numpy as np
-from cuda_link import Array, _dtypes, _pending
+from cuda_link import Array, _driver, _dtypes
 from cuda_link._backend import low
 
 driver = ctypes.CDLL("libcuda.so.1")
@@ -18,7 +18,7 @@ driver.cuDevicePrimaryCtxRetain(byref(c_void_p()), 0)  # for good: streams end w
 
 
 def cu(name, *arguments):
-    with _pending._context(0):
+    with _driver.context(0):
         status = getattr(driver, name)(*arguments)
     assert status == 0, (name, status)
 

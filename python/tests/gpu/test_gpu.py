@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import gc
 import os
@@ -17,7 +16,9 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import look
-from cuda_link import _pending, _streams
+from conftest import run_python
+from cuda_link import _driver
+from cuda_link._backend import low
 
 pytestmark = [
     pytest.mark.requires_cuda,
@@ -232,7 +233,7 @@ class Blocked:
         FUNCTIONS.append(function)  # for ever: the driver's thread comes out of it at some time
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        with _pending._context(0):
+        with _driver.context(0):
             assert driver.cuLaunchHostFunc(stream, ctypes.cast(function, ctypes.c_void_p), None) == 0
 
     def __enter__(self):
@@ -295,11 +296,11 @@ def test_a_capture_goes_on_while_others_send(exporter, importer, stream):
     driver, graph = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, importer.acquire(10) as frame:
         source = Unnamed(frame)
-        with _pending._context(0):
+        with _driver.context(0):
             assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0  # of all threads
         for _ in range(20):
             relay.send(source, timeout=10)
-        with _pending._context(0):
+        with _driver.context(0):
             assert driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
         del source
 
@@ -323,45 +324,82 @@ def test_a_source_stays_until_its_copy_has_run(exporter, importer, stream):
         assert kept() is None
 
 
-class Counting:
-    """The driver; how often was each function called?"""
-
-    def __init__(self, driver):
-        self.driver, self.calls = driver, collections.Counter()
-
-    def __getattr__(self, name):
-        self.calls[name] += 1
-        return getattr(self.driver, name)
+def calls_of(name):
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.fakecuda_calls.restype = ctypes.c_uint64
+    return driver.fakecuda_calls(name.encode())
 
 
-def test_sources_that_wait_use_events_again(exporter, importer, stream, monkeypatch):
+@pytest.mark.skipif(os.environ.get("CUDALINK_PYTHON_GPU") == "real", reason="counts calls of the fake driver")
+def test_a_source_that_waits_costs_no_call(exporter, importer, stream):
     """Each call of the driver costs as much as the rest of a send."""
-    driver = Counting(_pending._driver())
-    monkeypatch.setattr(_pending, "_driver", lambda: driver)
+    names = ("cuEventRecord", "cuEventQuery", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain")
+
+    def made(send):
+        before = [calls_of(name) for name in names]
+        send()
+        return [calls_of(name) - count for name, count in zip(names, before)]
+
     exporter.send(picture(5))
     frame = importer.acquire(10)
+    address, _ = frame.__cuda_array_interface__["data"]
     source = Interface(frame.__cuda_array_interface__)
-    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
-        for n in range(20):
-            relay.send(source, stream=stream)
-            _pending.synchronize(_streams.resolve(stream), 0)
-            if n == 1:
-                driver.calls.clear()  # the first event was made by then, and is free since
-        assert driver.calls["cuEventCreate"] <= 1 and driver.calls["cuEventDestroy_v2"] == 0
-        assert driver.calls["cuEventRecord"] == 18
-        made = driver.calls["cuCtxPushCurrent_v2"] - driver.calls["cuStreamSynchronize"]
-        assert made == 18  # the context is entered once a send
-        driver.calls.clear()
-    assert driver.calls["cuEventDestroy_v2"] >= 1
+    with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, Blocked(stream):
+        description, number = relay._description, relay._id
+        plain = made(lambda: low.exporter_send(number, description, address, None, 4, stream, 0))
+        kept = made(lambda: relay.send(source, stream=stream))
+        assert kept == plain
 
 
-def test_a_source_stays_when_no_event_can_be_recorded(exporter, importer, monkeypatch):
-    class Refusing(Counting):
-        def __getattr__(self, name):
-            return (lambda *_: 400) if name == "cuEventRecord" else super().__getattr__(name)
+def is_gone(kept):
+    end = time.monotonic() + LIMIT
+    while kept() is not None and time.monotonic() < end:
+        time.sleep(0.001)  # gives up the GIL; the loop ends by what it looks at
+        gc.collect()
+    return kept() is None
 
-    driver = Refusing(_pending._driver())
-    monkeypatch.setattr(_pending, "_driver", lambda: driver)
+
+@pytest.mark.parametrize("taken", ["interface", "dlpack"])
+def test_a_source_stays_beyond_the_close(exporter, importer, stream, taken):
+    exporter.send(picture(5))
+    frame = importer.acquire(10)
+    if taken == "interface":
+        source = Interface(frame.__cuda_array_interface__)
+    else:
+        source = cuda_link.from_dlpack(frame, copy=True)
+    relay = cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm")
+    kept = weakref.ref(source) if taken == "interface" else None
+    with Blocked(stream):
+        relay.send(source, stream=stream)
+        relay.close()
+        del source, relay
+        gc.collect()
+        assert kept is None or kept() is not None
+    assert kept is None or is_gone(kept)
+
+
+def test_a_source_stays_when_a_close_comes_before_it_is_kept(exporter, importer, stream, monkeypatch):
+    relay = cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm")
+    keep = low.exporter_keep
+
+    def close_first(number, thing):
+        relay.close()
+        return keep(number, thing)
+
+    monkeypatch.setattr(low, "exporter_keep", close_first)
+    exporter.send(picture(5))
+    source = Interface(importer.acquire(10).__cuda_array_interface__)
+    kept = weakref.ref(source)
+    with Blocked(stream):
+        relay.send(source, stream=stream)
+        del source
+        gc.collect()
+        assert relay.closed and kept() is not None
+    assert is_gone(kept)
+
+
+def test_a_source_stays_when_nobody_keeps_it(exporter, importer, monkeypatch):
+    monkeypatch.setattr(low, "exporter_keep", lambda *_: False)
     exporter.send(picture(5))
     frame = importer.acquire(10)
     source = Interface(frame.__cuda_array_interface__)
@@ -376,6 +414,58 @@ def test_a_source_stays_when_no_event_can_be_recorded(exporter, importer, monkey
     del relay
     gc.collect()
     assert kept() is None
+
+
+def test_what_a_source_does_at_its_end(exporter, importer, stream):
+    """It may send, and raise."""
+    ends = []
+
+    class Sender(Interface):
+        def __del__(self):
+            ends.append(relay.send(picture(8)))
+            raise RuntimeError("told, and no more")
+
+    exporter.send(picture(5))
+    frame = importer.acquire(10)
+    told = []
+    hook, sys.unraisablehook = sys.unraisablehook, lambda error: told.append(str(error.exc_value))
+    try:
+        with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay:
+            with Blocked(stream):
+                relay.send(Sender(frame.__cuda_array_interface__), stream=stream)
+            end = time.monotonic() + LIMIT
+            while not ends and time.monotonic() < end:
+                relay.send(picture(7))
+    finally:
+        sys.unraisablehook = hook
+    assert ends == [True] and told == ["told, and no more"]
+
+
+PENDING_AT_EXIT = """
+import ctypes, sys, threading, cuda_link
+import numpy as np
+exporter = cuda_link.open_exporter("exit", shape=(24, 32, 4), kind="vmm")
+importer = cuda_link.open_importer("exit", timeout=10)
+exporter.send(np.zeros((24, 32, 4), np.uint8))
+frame = importer.acquire(10)
+class Interface:
+    __cuda_array_interface__ = frame.__cuda_array_interface__
+    def __del__(self):
+        pass
+relay = cuda_link.open_exporter("relay", shape=(24, 32, 4), kind="vmm")
+for n in range(int(sys.argv[1])):
+    relay.send(Interface(), stream=1, timeout=10)
+    relay.send(cuda_link.from_dlpack(frame, copy=True), stream=1, timeout=10)
+if sys.argv[2] == "close":
+    relay.close()
+"""
+
+
+@pytest.mark.parametrize("how", ["close", "leave"])
+def test_copies_under_way_at_the_end_of_the_process(how):
+    for count in range(8):
+        ended = run_python(PENDING_AT_EXIT, str(count), how)
+        assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_bare_capsule_needs_a_stream(exporter, importer):
@@ -415,7 +505,7 @@ def test_the_memory_of_a_slot_outlives_its_exporter(exporter, importer):
     capsule, user = slot.__dlpack__(stream=-1, max_version=(1, 0)), slot.user
     driver = ctypes.CDLL("libcuda.so.1")
     driver.cuMemcpyDtoD_v2.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    with _pending._context(0):
+    with _driver.context(0):
         assert driver.cuMemcpyDtoD_v2(slot.address, frame._address, picture().nbytes) == 0
     short.close()
     del short, slot
