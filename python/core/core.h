@@ -28,12 +28,16 @@ enum {
   CORE_DLPACK_WORDS
 };
 
+#define CORE_ODDITIES 7
+
 struct core_state {
   PyObject *error_for;                       /* cuda_link._errors.error_for */
   PyObject *refusal_for;                     /* cuda_link._errors.refusal_for */
   PyObject *dlpack_words[CORE_DLPACK_WORDS]; /* interned */
+  PyObject *oddities[CORE_ODDITIES];         /* sender.c: names, interned */
   PyObject *array_type;
   PyObject *lease_type;
+  PyObject *sender_type;
   PyObject *view_type;
 };
 
@@ -105,7 +109,9 @@ PyObject *core_array_module(PyObject *self);
 PyObject *core_array_of(PyObject *module, PyObject *arguments);
 
 extern PyType_Spec core_array_spec;
+int core_sender_start(struct core_state *state);
 extern PyType_Spec core_lease_spec;
+extern PyType_Spec core_sender_spec;
 extern PyType_Spec core_view_spec;
 extern PyMethodDef core_capsule_methods[];
 extern PyMethodDef core_channel_methods[];
@@ -113,6 +119,7 @@ extern PyMethodDef core_exporter_methods[];
 extern PyMethodDef core_format_methods[];
 extern PyMethodDef core_importer_methods[];
 extern PyMethodDef core_kept_methods[];
+extern PyMethodDef core_sender_methods[];
 extern PyMethodDef core_slot_methods[];
 extern PyMethodDef core_table_methods[];
 

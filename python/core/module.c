@@ -88,10 +88,11 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObj
   return *type ? PyModule_AddObjectRef(module, name, *type) : -1;
 }
 
-static PyMethodDef *all_functions[] = {
-    core_capsule_methods, core_channel_methods,  core_exporter_methods,
-    core_format_methods,  core_importer_methods, core_kept_methods,
-    core_slot_methods,    core_table_methods,    NULL};
+static PyMethodDef *all_functions[] = {core_capsule_methods,  core_channel_methods,
+                                       core_exporter_methods, core_format_methods,
+                                       core_importer_methods, core_kept_methods,
+                                       core_sender_methods,   core_slot_methods,
+                                       core_table_methods,    NULL};
 
 static int make_words(struct core_state *state) {
   static const char *const words[CORE_DLPACK_WORDS] = {
@@ -109,9 +110,10 @@ static int make_words(struct core_state *state) {
 
 static int fill_in(PyObject *module) {
   struct core_state *state = core_state(module);
-  if (find_errors(state) < 0 || make_words(state) < 0) return -1;
+  if (find_errors(state) < 0 || make_words(state) < 0 || core_sender_start(state) < 0) return -1;
   if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
   if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
+  if (add_type(module, "Sender", &core_sender_spec, &state->sender_type) < 0) return -1;
   if (add_type(module, "View", &core_view_spec, &state->view_type) < 0) return -1;
   for (PyMethodDef **functions = all_functions; *functions; functions++)
     if (PyModule_AddFunctions(module, *functions) < 0) return -1;
@@ -124,8 +126,11 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->refusal_for);
   for (int i = 0; i < CORE_DLPACK_WORDS; i++)
     Py_VISIT(state->dlpack_words[i]);
+  for (int i = 0; i < CORE_ODDITIES; i++)
+    Py_VISIT(state->oddities[i]);
   Py_VISIT(state->array_type);
   Py_VISIT(state->lease_type);
+  Py_VISIT(state->sender_type);
   Py_VISIT(state->view_type);
   return 0;
 }
@@ -136,8 +141,11 @@ static int clear(PyObject *module) {
   Py_CLEAR(state->refusal_for);
   for (int i = 0; i < CORE_DLPACK_WORDS; i++)
     Py_CLEAR(state->dlpack_words[i]);
+  for (int i = 0; i < CORE_ODDITIES; i++)
+    Py_CLEAR(state->oddities[i]);
   Py_CLEAR(state->array_type);
   Py_CLEAR(state->lease_type);
+  Py_CLEAR(state->sender_type);
   Py_CLEAR(state->view_type);
   return 0;
 }

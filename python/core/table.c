@@ -7,6 +7,8 @@
  * We queue nothing, so our current stream is the legacy default stream: a pending frame makes it wait, and
  * what is given to us is taken to be complete behind it.
  */
+#include "table.h"
+
 #include <stdlib.h>
 
 #include "lease.h"
@@ -145,8 +147,7 @@ static PyObject *table_offer(PyObject *module, PyObject *type) {
 
 /* ---- others' ------------------------------------------------------------------------------------------ */
 
-/* The part of a table that we understand, or NULL. */
-static const cudalink_dlpack_exchange *find_table(PyObject *capsule) {
+const cudalink_dlpack_exchange *core_table_of(PyObject *capsule) {
   if (!PyCapsule_IsValid(capsule, capsule_name)) return NULL;
   const cudalink_dlpack_exchange_header *header = PyCapsule_GetPointer(capsule, capsule_name);
   while (header && header->version.major != CUDALINK_DLPACK_VERSION_MAJOR)
@@ -171,7 +172,7 @@ static PyObject *table_take(PyObject *module, PyObject *arguments) {
   void *stream;
   if (!PyArg_ParseTuple(arguments, "OOO", &capsule, &object, &type)) return NULL;
   if (core_array_check_type(module, type) < 0) return NULL;
-  const cudalink_dlpack_exchange *table = find_table(capsule);
+  const cudalink_dlpack_exchange *table = core_table_of(capsule);
   if (!table || !table->from_object || table->from_object(object, &tensor) < 0) tensor = NULL;
   if (!tensor || tensor->version.major != CUDALINK_DLPACK_VERSION_MAJOR ||
       ask_stream(table, tensor, &stream) < 0 || cudalink_array_take(&array, tensor) < 0) {

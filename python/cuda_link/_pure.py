@@ -191,6 +191,20 @@ def exporter_close(exporter: int) -> None:
         closed(exporter)
 
 
+class Sender:
+    """python/core/sender.c: there is no shorter way here."""
+
+    def learn(self, kind: type, capsule: Any, array: Array, description: Description) -> None:
+        """Nothing, see above."""
+
+    def send(self, array: Any, after: tuple[int, int] | None) -> bool | None:
+        return None
+
+
+def sender(exporter: int) -> Sender:
+    return Sender()
+
+
 # ---- importer
 
 

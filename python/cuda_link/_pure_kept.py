@@ -49,7 +49,7 @@ def keep(exporter: int, thing: Any) -> bool:
         _wait_aside(exporter)
     else:
         let_go(exporter)
-    return status >= 0 or status == _CLOSED  # closed: nothing reads it any more
+    return bool(status >= 0 or status == _CLOSED)  # closed: nothing reads it any more
 
 
 def let_go(exporter: int) -> None:

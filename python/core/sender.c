@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Sender: what nearly everybody sends, in one call: a dense array on a GPU, taken by its type's exchange
+ * table, that looks as the last one did. cuda_link._plan knows the rules; it teaches a sender what it has
+ * found out about one such array, and gets everything else, with None.
+ */
+#include <stdlib.h>
+
+#include "core.h"
+#include "table.h"
+
+/* Attributes of arrays that can't be sent as they are (cuda_link._oddities): true, or called. */
+#define FLAGS 5
+#define ODDITIES CORE_ODDITIES
+static const char *const oddities[ODDITIES] = {
+    "requires_grad", "is_sparse", "is_quantized", "is_meta", "is_nested", "is_conj", "is_neg"};
+
+/* What was learned. Changed as a whole, so that a send goes on with what it has begun with. */
+struct lesson {
+  uint32_t references; /* under the GIL */
+  PyObject *type;      /* of the arrays */
+  PyObject *capsule;   /* keeps the table */
+  const cudalink_dlpack_exchange *table;
+  Py_buffer description;
+  cudalink_dlpack_device device;
+  cudalink_dtype dtype;
+  uint32_t dimensions;
+  int64_t shape[CUDALINK_MAX_DIMENSIONS];
+  bool asked[ODDITIES]; /* may arrays of this type have that attribute? */
+};
+
+struct sender {
+  PyObject_HEAD;
+  PyObject *module; /* its type keeps it */
+  cudalink_exporter exporter;
+  struct lesson *lesson;
+};
+
+static void forget(struct lesson *lesson) {
+  if (!lesson || --lesson->references) return;
+  Py_XDECREF(lesson->type);
+  Py_XDECREF(lesson->capsule);
+  PyBuffer_Release(&lesson->description);
+  free(lesson);
+}
+
+/* ---- learning ------------------------------------------------------------------------------------------- */
+
+/* An instance with a dictionary may have any attribute. */
+static int learn_oddities(struct lesson *lesson) {
+  PyObject *offset = PyObject_GetAttrString(lesson->type, "__dictoffset__");
+  bool any = offset && PyLong_AsLong(offset) != 0;
+  Py_XDECREF(offset);
+  if (!offset) return -1;
+  for (int i = 0; i < ODDITIES; i++)
+    lesson->asked[i] = any || PyObject_HasAttrString(lesson->type, oddities[i]);
+  return 0;
+}
+
+static void learn_view(struct lesson *lesson, const cudalink_view *view) {
+  lesson->device = view->device;
+  lesson->dtype = view->dtype;
+  lesson->dimensions = view->dimensions;
+  memcpy(lesson->shape, view->shape, sizeof lesson->shape);
+}
+
+/* learn(type of the array, capsule of its table, array as one of ours, description): such an array was sent
+ * so. */
+static PyObject *sender_learn(PyObject *self, PyObject *arguments) {
+  struct sender *sender = (struct sender *)self;
+  PyObject *type, *capsule, *array;
+  struct lesson *lesson = calloc(1, sizeof *lesson);
+  if (!lesson) return PyErr_NoMemory();
+  lesson->references = 1;
+  if (!PyArg_ParseTuple(arguments, "OOO!y*", &type, &capsule,
+                        core_state(sender->module)->array_type, &array, &lesson->description)) {
+    free(lesson);
+    return NULL;
+  }
+  lesson->type = Py_NewRef(type);
+  lesson->capsule = Py_NewRef(capsule);
+  lesson->table = core_table_of(capsule);
+  learn_view(lesson, cudalink_array_view(core_array_of_object(array)));
+  bool fits = lesson->table && lesson->table->from_object && lesson->table->current_stream &&
+              (size_t)lesson->description.len >= sizeof(cudalink_description);
+  if (!fits || learn_oddities(lesson) < 0) {
+    forget(lesson);
+    return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+  }
+  struct lesson *old = sender->lesson;
+  sender->lesson = lesson;
+  forget(old);
+  Py_RETURN_NONE;
+}
+
+/* ---- is it such an array? ------------------------------------------------------------------------------- */
+
+/* No error is left; who does not know says what there is to say. */
+static bool has(PyObject *array, PyObject *name, bool called) {
+  PyObject *value = PyObject_GetAttr(array, name);
+  if (value && called) {
+    PyObject *answer = PyCallable_Check(value) ? PyObject_CallNoArgs(value) : Py_NewRef(Py_False);
+    Py_DECREF(value);
+    value = answer;
+  }
+  bool set = value == Py_True || (value && called && PyObject_IsTrue(value) != 0);
+  bool failed = !value && !PyErr_ExceptionMatches(PyExc_AttributeError);
+  PyErr_Clear();
+  Py_XDECREF(value);
+  return set || failed;
+}
+
+static bool is_odd(PyObject *module, const struct lesson *lesson, PyObject *array) {
+  PyObject *const *names = core_state(module)->oddities;
+  for (int i = 0; i < ODDITIES; i++)
+    if (lesson->asked[i] && has(array, names[i], i >= FLAGS)) return true;
+  return false;
+}
+
+static bool looks_so(const struct lesson *lesson, const cudalink_dlpack_tensor *tensor) {
+  int64_t step = 1;
+  if (memcmp(&tensor->device, &lesson->device, sizeof tensor->device) ||
+      memcmp(&tensor->dtype, &lesson->dtype, sizeof tensor->dtype) || !tensor->data ||
+      tensor->dimensions != (int32_t)lesson->dimensions)
+    return false;
+  for (int32_t i = tensor->dimensions; i-- > 0; step *= tensor->shape[i]) {
+    if (tensor->shape[i] != lesson->shape[i]) return false;
+    if (tensor->strides && tensor->shape[i] != 1 && tensor->strides[i] != step) return false;
+  }
+  return true;
+}
+
+static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
+
+static void drop_tensor(void *pointer) {
+  cudalink_dlpack_versioned *tensor = pointer;
+  if (tensor->deleter) tensor->deleter(tensor);
+}
+
+/* Its memory, and what keeps that; NULL: not by this way. */
+static struct core_kept *take(const struct lesson *lesson, PyObject *array, const void **data) {
+  cudalink_dlpack_versioned *whole = NULL;
+  cudalink_dlpack_tensor borrowed, *tensor = &borrowed;
+  struct core_kept *kept = NULL;
+  bool borrows = lesson->table->borrow_from_object != NULL;
+  int status = borrows ? lesson->table->borrow_from_object(array, &borrowed)
+                       : lesson->table->from_object(array, &whole);
+  if (status < 0 || (!borrows && !whole)) return NULL;
+  if (whole) tensor = &whole->tensor;
+  bool known = !whole || whole->version.major == CUDALINK_DLPACK_VERSION_MAJOR;
+  if (known && looks_so(lesson, tensor))
+    kept = borrows ? core_kept_new(array, drop_object) : core_kept_new(whole, drop_tensor);
+  if (kept) *data = (const char *)tensor->data + tensor->byte_offset;
+  if (kept && borrows) Py_INCREF(array);
+  if (!kept && whole) drop_tensor(whole);
+  return kept;
+}
+
+static int find_stream(const struct lesson *lesson, PyObject *after, cudalink_stream *stream) {
+  void *handle = NULL;
+  if (after != Py_None)
+    return PyArg_ParseTuple(after, "IK", &stream->kind, &stream->handle) ? 0 : -1;
+  if (lesson->table->current_stream(lesson->device.type, lesson->device.id, &handle) < 0) return -1;
+  uintptr_t number = (uintptr_t)handle; /* 0 and 1: legacy; 2: per thread */
+  *stream = number > 2    ? CUDALINK_STREAM_HANDLE(handle)
+            : number == 2 ? CUDALINK_STREAM_PER_THREAD
+                          : CUDALINK_STREAM_LEGACY;
+  return 0;
+}
+
+/* ---- sending -------------------------------------------------------------------------------------------- */
+
+/* Takes `kept` over, or has it let go. Without the GIL. */
+static int send_kept(cudalink_exporter exporter, const struct lesson *lesson, const void *data,
+                     cudalink_stream stream, struct core_kept *kept) {
+  int shared = 0;
+  int status = cudalink_exporter_send_shared(exporter, lesson->description.buf, data, NULL, stream,
+                                             0, kept, core_kept_drop, &shared);
+  if (shared) return status;
+  bool copies = status != CUDALINK_ERROR_BUSY && stream.kind != CUDALINK_STREAM_KIND_COMPLETE;
+  if (!copies)
+    core_kept_drop(kept);
+  else
+    core_keep(exporter,
+              kept); /* else no memory for it, and a leak is better than a free too early */
+  return status;
+}
+
+static PyObject *send(struct sender *sender, const struct lesson *lesson, PyObject *array,
+                      PyObject *after) {
+  cudalink_stream stream = {0};
+  const void *data = NULL;
+  if (is_odd(sender->module, lesson, array)) Py_RETURN_NONE;
+  struct core_kept *kept =
+      find_stream(lesson, after, &stream) < 0 ? NULL : take(lesson, array, &data);
+  if (!kept) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  int status;
+  core_kept_begin();
+  Py_BEGIN_ALLOW_THREADS;
+  status = send_kept(sender->exporter, lesson, data, stream, kept);
+  Py_END_ALLOW_THREADS;
+  if (status < 0 && status != CUDALINK_ERROR_BUSY) core_fail(sender->module, status);
+  core_kept_end();
+  if (status == CUDALINK_OK) Py_RETURN_TRUE;
+  return status == CUDALINK_ERROR_BUSY ? Py_NewRef(Py_False) : NULL;
+}
+
+/* send(array, (kind, handle) or None) -> True; False: nothing was free; None: it is another's to send. */
+static PyObject *sender_send(PyObject *self, PyObject *const *arguments, Py_ssize_t count) {
+  struct sender *sender = (struct sender *)self;
+  struct lesson *lesson = sender->lesson;
+  if (count != 2) return PyErr_Format(PyExc_TypeError, "send takes an array and a stream");
+  if (!lesson || (PyObject *)Py_TYPE(arguments[0]) != lesson->type) Py_RETURN_NONE;
+  lesson->references++; /* what follows may run anything */
+  PyObject *answer = send(sender, lesson, arguments[0], arguments[1]);
+  forget(lesson);
+  return answer;
+}
+
+/* ---- the type ------------------------------------------------------------------------------------------- */
+
+static PyObject *sender_refuse(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+  (void)type, (void)arguments, (void)keywords;
+  PyErr_SetString(PyExc_TypeError, "senders belong to exporters");
+  return NULL;
+}
+
+/* sender(exporter) */
+static PyObject *make(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  if (!PyArg_ParseTuple(arguments, "I", &exporter.id)) return NULL;
+  struct sender *sender =
+      PyObject_New(struct sender, (PyTypeObject *)core_state(module)->sender_type);
+  if (!sender) return NULL;
+  sender->module = module;
+  sender->exporter = exporter;
+  sender->lesson = NULL;
+  return (PyObject *)sender;
+}
+
+static void dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  forget(((struct sender *)self)->lesson);
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+
+int core_sender_start(struct core_state *state) {
+  for (int i = 0; i < ODDITIES; i++) {
+    state->oddities[i] = PyUnicode_InternFromString(oddities[i]);
+    if (!state->oddities[i]) return -1;
+  }
+  return 0;
+}
+
+static PyMethodDef methods[] = {
+    {"learn", sender_learn, METH_VARARGS, NULL},
+    {"send", (PyCFunction)(void (*)(void))sender_send, METH_FASTCALL, NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_new, sender_refuse},
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_methods, methods},
+    {0, NULL},
+};
+
+PyType_Spec core_sender_spec = {
+    .name = "cuda_link._core.Sender",
+    .basicsize = sizeof(struct sender),
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = slots,
+};
+
+PyMethodDef core_sender_methods[] = {
+    {"sender", make, METH_VARARGS, NULL},
+    {0},
+};
