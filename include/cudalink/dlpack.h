@@ -268,6 +268,14 @@ CUDALINK_API int cudalink_array_copy(cudalink_array **copy, cudalink_array *arra
 CUDALINK_API int cudalink_array_to_host(cudalink_array **copy, cudalink_array *array,
                                         cudalink_stream stream);
 
+/* A dense array in pinned memory of the CPU, with any contents: what frames of a GPU are
+ * copied to fastest (cudalink_frame_to_host). `device` = CUDALINK_DEVICE(ordinal) of a GPU that will be used anyway; 0 =
+ * the first. Blocks for the driver's call, which takes milliseconds: make it once and use it again. A thread of the
+ * library frees it, since that waits for the whole GPU. Errors: INVALID_ARGUMENT, NO_MEMORY, TOO_LARGE,
+ * UNSUPPORTED (no such GPU, no driver), GPU. */
+CUDALINK_API int cudalink_array_pinned(cudalink_array **array, int32_t device, cudalink_dtype dtype,
+                                       uint32_t dimensions, const int64_t *shape);
+
 /* One holder more; returns `array`. */
 CUDALINK_API cudalink_array *cudalink_array_retain(cudalink_array *array);
 /* One holder less. NULL is allowed. For cudalink_dlpack_export: cudalink_array_retain(array), cudalink_array_drop. */

@@ -91,6 +91,25 @@ PyObject *core_array_of(PyObject *module, PyObject *arguments) {
   return answer;
 }
 
+/* array_pinned(device as in frames, code, bits, lanes, shape, type) -> dense array in pinned memory */
+PyObject *core_array_pinned(PyObject *module, PyObject *arguments) {
+  PyObject *shape, *type;
+  cudalink_dtype dtype;
+  cudalink_array *array = NULL;
+  int64_t extents[CUDALINK_MAX_DIMENSIONS];
+  int device, status;
+  if (!PyArg_ParseTuple(arguments, "ibbHO!O", &device, &dtype.code, &dtype.bits, &dtype.lanes,
+                        &PyTuple_Type, &shape, &type))
+    return NULL;
+  int dimensions = core_array_check_type(module, type) < 0 ? -1 : core_shape(shape, extents);
+  if (dimensions < 0) return NULL;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_array_pinned(&array, device, dtype, (uint32_t)dimensions, extents);
+  Py_END_ALLOW_THREADS;
+  return status < 0 ? core_fail(module, status)
+                    : core_array_new(module, (PyTypeObject *)type, array);
+}
+
 static PyObject *tuple_of(const int64_t *numbers, uint32_t count) {
   PyObject *tuple = PyTuple_New((Py_ssize_t)count);
   for (uint32_t i = 0; tuple && i < count; i++) {

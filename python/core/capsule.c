@@ -84,5 +84,6 @@ static PyObject *array_take(PyObject *module, PyObject *arguments) {
 PyMethodDef core_capsule_methods[] = {
     {"array_take", array_take, METH_VARARGS, NULL},
     {"array_of", core_array_of, METH_VARARGS, NULL},
+    {"array_pinned", core_array_pinned, METH_VARARGS, NULL},
     {0},
 };

@@ -107,6 +107,7 @@ int core_array_check_type(PyObject *module, PyObject *type);
 cudalink_array *core_array_of_object(PyObject *self);
 PyObject *core_array_module(PyObject *self);
 PyObject *core_array_of(PyObject *module, PyObject *arguments);
+PyObject *core_array_pinned(PyObject *module, PyObject *arguments);
 
 extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 from . import _abi
 from ._place import in_package
@@ -97,6 +97,7 @@ _SIGNATURES = {
     "cudalink_array_wait": (c_int, c_void_p, _abi.Stream),
     "cudalink_array_copy": (c_int, POINTER(c_void_p), c_void_p, _abi.Stream),
     "cudalink_array_to_host": (c_int, POINTER(c_void_p), c_void_p, _abi.Stream),
+    "cudalink_array_pinned": (c_int, POINTER(c_void_p), c_int32, _abi.Dtype, c_uint32, POINTER(c_int64)),
     "cudalink_array_retain": (c_void_p, c_void_p),
     "cudalink_array_drop": (None, c_void_p),
     "cudalink_describe_picture": (c_int, _BUFFER, c_uint32, c_uint32, c_uint32, c_uint32),

@@ -11,7 +11,7 @@ from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Slot, Stream
 from ._buffer import borrowed
 from ._errors import BusyError, ChannelNotFoundError, TimedOutError
 from ._library import library
-from ._pure_array import Array, array_of, array_take
+from ._pure_array import Array, array_of, array_pinned, array_take
 from ._pure_capsule import sweep
 from ._pure_kept import closed, let_go
 from ._pure_kept import keep as exporter_keep
@@ -24,6 +24,7 @@ __all__ = [
     "Array",
     "Lease",
     "array_of",
+    "array_pinned",
     "array_take",
     "exporter_keep",
     "slot_export",

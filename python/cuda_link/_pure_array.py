@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_int64, c_uint64, c_void_p
 from typing import Any, TypeVar
 
 from . import _abi
@@ -109,3 +109,14 @@ def array_of(data: Any, code: int, bits: int, lanes: int, shape: tuple[int, ...]
     with borrowed(data) as address:
         view.data = address
         return array_take(capsule_of(view, None, True), kind)._copy(_abi.STREAM_COMPLETE, 0)
+
+
+def array_pinned(
+    device: int, code: int, bits: int, lanes: int, shape: tuple[int, ...], kind: type[_Self]
+) -> _Self:
+    """A dense array in pinned memory. device: as in frames."""
+    array = c_void_p()
+    extents = (c_int64 * max(1, len(shape)))(*shape)
+    dtype = _abi.Dtype(code, bits, lanes)
+    check(library.cudalink_array_pinned(byref(array), device, dtype, len(shape), extents))
+    return kind._of(array.value or 0)

@@ -231,4 +231,9 @@ int gpu_array_wait(struct gpu_array *array, cudalink_stream stream);
 /* Makes CUDA calls. CAPTURING: not now, try again; else it is gone. */
 int gpu_array_free(struct gpu_array *array);
 
+/* Memory of the CPU that this GPU, and every other, copies to without help (src/gpu/cuda/pinned.c). */
+struct gpu_pinned;
+int gpu_pinned_make(int32_t ordinal, uint64_t bytes, struct gpu_pinned **pinned, void **address);
+void gpu_pinned_free(void *pinned); /* waits for the whole GPU */
+
 #endif

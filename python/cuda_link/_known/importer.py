@@ -217,7 +217,7 @@ class Importer:
         frame = self._take(None)
         if isinstance(frame, ImportResult):
             return frame
-        array = self._arrays.get(self._form_of(frame))
+        array = self._arrays.get(self._form_of(frame), frame._device)
         try:
             frame._to_host(array)
         except (OverwrittenError, PeerLostError):

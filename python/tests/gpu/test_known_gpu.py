@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import itertools
 import os
 import subprocess
@@ -24,7 +26,9 @@ from cuda_link import (
     ImportOutcome,
     ImportPolicy,
     ImportSpec,
+    _driver,
 )
+from cuda_link._backend import low
 
 if not os.environ.get("CUDALINK_PYTHON_GPU"):
     pytest.skip("needs a GPU (CUDALINK_PYTHON_GPU=1)", allow_module_level=True)
@@ -114,6 +118,61 @@ def test_gpu_pointers_with_streams(pair, stream, caplog):
     assert [record.message for record in caplog.records] == [
         "no producer stream was named: exporting behind the legacy default stream"
     ]
+
+
+def is_pinned(array):
+    """As the driver says."""
+    kind, driver = ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
+    with _driver.context(0):  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+        status = driver.cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(array.ctypes.data))
+    return status == 0 and kind.value == 1  # CU_MEMORYTYPE_HOST
+
+
+def get(pair, number):
+    exporter, importer = pair
+    source = new_memory(np.full((HEIGHT, WIDTH, 4), number, np.uint8))
+    assert exporter.export(GpuFrame(source, SIZE)) is PUBLISHED
+    return until(importer.get_frame_numpy).frame
+
+
+def test_arrays_are_pinned_and_used_again(pair):
+    array = get(pair, 1)
+    first = array.ctypes.data
+    assert is_pinned(array) and array.flags.writeable and array.flags.c_contiguous
+    array[:] = 99  # the script's own
+    del array
+    for n in range(2, 6):
+        array = get(pair, n)
+        assert array.ctypes.data == first and (array == n).all()
+        del array
+
+
+def test_arrays_that_are_kept_stay_as_they_are(pair):
+    kept = [get(pair, n)[1:, ::2] for n in range(20)]  # parts of them
+    assert (
+        [int(part.base.min()) for part in kept] == [int(part.base.max()) for part in kept] == list(range(20))
+    )
+    pinned = [is_pinned(part) for part in kept]
+    assert pinned == [True] * 8 + [False] * 12  # no script may pin all memory
+    kept.clear()
+    assert is_pinned(get(pair, 21))
+
+
+def test_arrays_outlive_their_importer(pair):
+    array = get(pair, 5)
+    pair[1].close()
+    pair[0].close()
+    gc.collect()
+    assert (array == 5).all() and is_pinned(array)
+
+
+def test_arrays_where_nothing_can_be_pinned(pair, monkeypatch):
+    def refuse(*_):
+        raise cuda_link.GpuError("no")
+
+    monkeypatch.setattr(low, "array_pinned", refuse)
+    array = get(pair, 6)
+    assert not is_pinned(array) and (array == 6).all()
 
 
 def test_a_copy_comes_after_the_stream_that_was_recorded(pair, stream):

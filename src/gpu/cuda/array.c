@@ -60,7 +60,7 @@ static int open_device(int32_t ordinal, struct cuda_device **out) {
   return status;
 }
 
-static int find_device(int32_t ordinal, struct cuda_device **device) {
+int cuda_array_device(int32_t ordinal, struct cuda_device **device) {
   if (ordinal < 0 || ordinal >= MOST_DEVICES)
     return error_set(CUDALINK_ERROR_UNSUPPORTED, "there is no GPU %d", ordinal);
   int status = CUDALINK_OK;
@@ -75,7 +75,7 @@ static int find_device(int32_t ordinal, struct cuda_device **device) {
 
 int gpu_array_make(int32_t ordinal, struct gpu_array **array) {
   struct cuda_device *device;
-  int status = find_device(ordinal, &device);
+  int status = cuda_array_device(ordinal, &device);
   if (status < 0) return status;
   struct gpu_array *made = calloc(1, sizeof *made);
   if (!made) return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for an array");

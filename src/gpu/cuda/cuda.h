@@ -105,6 +105,9 @@ static inline struct cuda_device *cuda_of(struct gpu_device *gpu) {
   return (struct cuda_device *)(void *)gpu;
 }
 
+/* array.c: the record of that GPU for what belongs to no channel, for the life of the process. */
+int cuda_array_device(int32_t ordinal, struct cuda_device **device);
+
 /* Makes the device's context current; cuda_leave restores the caller's. */
 int cuda_enter(struct cuda_device *device, CUstreamCaptureMode *mode);
 void cuda_leave(struct cuda_device *device, CUstreamCaptureMode mode);

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "interop/dlpack/view.h"
 #include "link/reaper.h"
+#include "link/service.h"
 
 #define ALIGNMENT 64u        /* some consumers copy what is aligned less */
 #define CAPTURE_STEP 1000000 /* ns between two tries while a stream captures a graph */
@@ -229,5 +230,49 @@ int cudalink_array_copy(cudalink_array **copy, cudalink_array *array, cudalink_s
     (*copy)->gpu = gpu;
   else
     reaper_call(free_gpu, gpu);
+  return status;
+}
+
+/* ---- pinned memory ------------------------------------------------------------------------------------ */
+
+static void drop_pinned(void *pinned) {
+  if (!os_forked()) reaper_call(gpu_pinned_free, pinned);
+}
+
+static int describe_dense(cudalink_view *view, cudalink_dtype dtype, uint32_t dimensions,
+                          const int64_t *shape, int64_t *bytes) {
+  static const char call[] = "cudalink_array_pinned";
+  if (dimensions > CUDALINK_MAX_DIMENSIONS || (dimensions && !shape))
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: %u dimensions; there may be %d", call,
+                     dimensions, CUDALINK_MAX_DIMENSIONS);
+  *view = (cudalink_view){
+      .device = {CUDALINK_DLPACK_CUDA_HOST, 0}, .dtype = dtype, .dimensions = dimensions};
+  for (uint32_t d = 0; d < dimensions; d++) {
+    if (shape[d] < 0)
+      return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: extent %u is negative (%lld)", call, d,
+                       (long long)shape[d]);
+    view->shape[d] = shape[d];
+  }
+  if (!dtype.bits || !dtype.lanes)
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: a type of %u bits, %u lanes", call,
+                     dtype.bits, dtype.lanes);
+  if (view_fill_strides(view, bytes)) return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_TOO_LARGE, "%s: more bytes than 63 bits say", call);
+}
+
+int cudalink_array_pinned(cudalink_array **array, int32_t device, cudalink_dtype dtype,
+                          uint32_t dimensions, const int64_t *shape) {
+  cudalink_view view;
+  struct gpu_pinned *pinned = NULL;
+  int64_t bytes = 0;
+  if (!array) return is_null("cudalink_array_pinned");
+  int status = service_check_fork();
+  if (status == CUDALINK_OK) status = describe_dense(&view, dtype, dimensions, shape, &bytes);
+  if (status == CUDALINK_OK) status = reaper_start();
+  if (status == CUDALINK_OK && bytes)
+    status = gpu_pinned_make(device ? device - 1 : 0, (uint64_t)bytes, &pinned, &view.data);
+  if (status < 0) return status;
+  status = make(array, &view, pinned, pinned ? drop_pinned : NULL);
+  if (status < 0 && pinned) drop_pinned(pinned);
   return status;
 }
