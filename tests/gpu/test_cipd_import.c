@@ -247,6 +247,27 @@ TEST(old_overwritten_is_told, 60) {
   }
 }
 
+/* The copy does not end with the driver's call then, and is waited for; no default stream has it. */
+TEST(old_frames_to_pinned_memory, 60) {
+  struct process *producer;
+  cudalink_importer importer;
+  start_pair("width=64 height=64", &producer, &importer);
+  cudalink_frame frame;
+  void *pixels = gpu_memory(GPU_MEMORY_PINNED, 64 * 64 * 4, gpu_stream());
+  FAKE(fakecuda_set_delay, 2000);
+  for (uint64_t i = 1; i <= 20; i++) {
+    process_ask(producer, "frames 1");
+    next_frame(importer, &frame);
+    uint64_t legacy = FAKE_NUMBER(fakecuda_legacy_operations);
+    memset(pixels, 0, 64 * 64 * 4);
+    CHECK_OK(cudalink_frame_to_host(&frame, pixels, bytes_of(&frame)));
+    CHECK_EQUAL(gpu_pattern_wrong(pixels, bytes_of(&frame), original_pattern(1, i)), 0);
+    CHECK_EQUAL(FAKE_NUMBER(fakecuda_legacy_operations), legacy);
+    CHECK_OK(cudalink_frame_release(&frame, NONE));
+  }
+  finish(producer, importer);
+}
+
 /* W1, W2: a producer at full speed. Whatever is not OVERWRITTEN is whole, and some are OVERWRITTEN:
  * the pixels of a lapped frame were found changed. */
 static void read_from_fast_producer(bool by_stream) {

@@ -72,11 +72,25 @@ static int open_segment(const struct link_importer *importer, struct link_reader
              : status;
 }
 
+/* With streams for copies to host memory: without, they would run on the default stream, unwaited for. */
+static int open_device(struct link_importer *importer) {
+  const cudalink_importer_spec *spec = &importer->spec;
+  struct link_ring_device *made;
+  int status = link_ring_device_open(spec->device, true, &made);
+  if (status < 0) return status;
+  status =
+      made->gpu->operations->host_prepare(made->gpu, spec->host_streams ? spec->host_streams : 1);
+  if (status < 0)
+    link_ring_device_drop(made);
+  else
+    importer->reader_device = made;
+  return status;
+}
+
 /* A producer that was killed leaves a segment whose handles lead nowhere: like no producer. */
 static int open_ring(struct link_importer *importer, struct link_reader *reader) {
   int status = CUDALINK_OK;
-  if (!importer->reader_device)
-    status = link_ring_device_open(importer->spec.device, true, &importer->reader_device);
+  if (!importer->reader_device) status = open_device(importer);
   if (status < 0) return status;
   status = link_ring_open(importer->reader_device, &reader->session, &reader->ring);
   return status == CUDALINK_ERROR_GPU ? CUDALINK_ERROR_LOST : status;
