@@ -35,6 +35,7 @@ struct core_state {
   PyObject *refusal_for;                     /* cuda_link._errors.refusal_for */
   PyObject *dlpack_words[CORE_DLPACK_WORDS]; /* interned */
   PyObject *oddities[CORE_ODDITIES];         /* sender.c: names, interned */
+  cudalink_dtype given; /* exchange.c: of a frame that was given by __dlpack__ */
   PyObject *array_type;
   PyObject *lease_type;
   PyObject *sender_type;

@@ -5,6 +5,7 @@
  * cuda_link._tensor, as is everything with the ctypes back end.
  */
 #include "lease.h"
+#include "table.h"
 
 static bool is_unsaid(PyObject *value) { return !value || value == Py_None; }
 
@@ -103,4 +104,49 @@ PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused) {
   int32_t device = core_lease_of(self)->frame.device;
   return device ? Py_BuildValue("ii", CUDALINK_DLPACK_CUDA, (int)device - 1)
                 : Py_BuildValue("ii", CUDALINK_DLPACK_CPU, 0);
+}
+
+/* ---- by the table of who asks -------------------------------------------------------------------------- */
+
+static bool is_known(const struct core_state *state, const cudalink_view *view) {
+  return !memcmp(&state->given, &view->dtype, sizeof view->dtype) && view->data;
+}
+
+/* _give(capsule) -> an array of the type whose exchange table that is, ready on its current stream. None: go
+ * by __dlpack__, which has not given it such elements yet (_given): if the table fails, nobody knows whose the
+ * tensor is. */
+PyObject *core_lease_give(PyObject *self, PyObject *capsule) {
+  struct core_lease *lease = core_lease_of(self);
+  const cudalink_dlpack_exchange *table = core_table_of(capsule);
+  cudalink_dlpack_versioned *tensor;
+  cudalink_view view;
+  void *stream = NULL, *array = NULL;
+  if (!table || !table->current_stream || !table->to_object) Py_RETURN_NONE;
+  if (!core_lease_hold(lease)) return NULL;
+  int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), 0);
+  if (status < 0) return core_fail(lease->module, status);
+  if (!is_known(core_state(lease->module), &view)) Py_RETURN_NONE;
+  if (table->current_stream(view.device.type, view.device.id, &stream) < 0) {
+    PyErr_Clear();
+    Py_RETURN_NONE;
+  }
+  if (core_lease_wait(lease, core_stream_of(stream)) < 0 || !core_lease_hold(lease)) return NULL;
+  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+  status = cudalink_dlpack_export(&view, hold, cudalink_hold_drop, &tensor);
+  if (status < 0) {
+    cudalink_hold_drop(hold);
+    return core_refuse(lease->module, status);
+  }
+  if (table->to_object(tensor, &array) == 0) return array;
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the exchange table takes no tensor");
+  return NULL;
+}
+
+/* _given(): __dlpack__ has given elements of this frame's type. */
+PyObject *core_lease_given(PyObject *self, PyObject *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  (void)unused;
+  if (lease->frame.description.plane_count == 1)
+    core_state(lease->module)->given = lease->frame.description.planes[0].dtype;
+  Py_RETURN_NONE;
 }

@@ -31,5 +31,7 @@ PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versi
 PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
                             PyObject *names);
 PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused);
+PyObject *core_lease_give(PyObject *self, PyObject *capsule);
+PyObject *core_lease_given(PyObject *self, PyObject *unused);
 
 #endif

@@ -161,10 +161,7 @@ static int find_stream(const struct lesson *lesson, PyObject *after, cudalink_st
   if (after != Py_None)
     return PyArg_ParseTuple(after, "IK", &stream->kind, &stream->handle) ? 0 : -1;
   if (lesson->table->current_stream(lesson->device.type, lesson->device.id, &handle) < 0) return -1;
-  uintptr_t number = (uintptr_t)handle; /* 0 and 1: legacy; 2: per thread */
-  *stream = number > 2    ? CUDALINK_STREAM_HANDLE(handle)
-            : number == 2 ? CUDALINK_STREAM_PER_THREAD
-                          : CUDALINK_STREAM_LEGACY;
+  *stream = core_stream_of(handle);
   return 0;
 }
 

@@ -155,6 +155,13 @@ const cudalink_dlpack_exchange *core_table_of(PyObject *capsule) {
   return (const cudalink_dlpack_exchange *)header;
 }
 
+cudalink_stream core_stream_of(void *handle) {
+  uintptr_t number = (uintptr_t)handle; /* 0 and 1: legacy; 2: per thread */
+  return number > 2    ? CUDALINK_STREAM_HANDLE(handle)
+         : number == 2 ? CUDALINK_STREAM_PER_THREAD
+                       : CUDALINK_STREAM_LEGACY;
+}
+
 static int ask_stream(const cudalink_dlpack_exchange *table,
                       const cudalink_dlpack_versioned *tensor, void **stream) {
   cudalink_dlpack_device device = tensor->tensor.device;

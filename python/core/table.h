@@ -9,5 +9,7 @@
 
 /* The part of a table that we understand, or NULL. */
 const cudalink_dlpack_exchange *core_table_of(PyObject *capsule);
+/* What a table's current_stream says. */
+cudalink_stream core_stream_of(void *handle);
 
 #endif

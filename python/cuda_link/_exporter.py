@@ -194,9 +194,7 @@ class ChannelExporter(End):
         if not self._on_host:
             self._send_dense(plan.gathered(), description, user, _streams.COMPLETE, limit)
             return
-        with LentSlot(
-            self._id, description, None, lambda slot: self._begin(description, limit, slot)
-        ) as slot:
+        with LentSlot(self, description, None, limit) as slot:
             kept = slot._keep()  # another thread may close meanwhile
             plan.copy_to(slot.address)
             del kept
@@ -204,10 +202,16 @@ class ChannelExporter(End):
                 slot.user[:] = user
 
     def _begin(self, description: _abi.Description, limit: int, slot: _abi.Slot) -> None:
-        self._retry(lambda ns: low.exporter_begin(self._id, description, ns, slot), limit)
+        if limit <= _wait.SLICE:
+            low.exporter_begin(self._id, description, limit, slot)
+        else:
+            self._retry(lambda ns: low.exporter_begin(self._id, description, ns, slot), limit)
 
     def _retry(self, call: Any, limit: int) -> None:
         """A long wait is cut into slices; the library counts each that fails as a drop, we want one."""
+        if limit <= _wait.SLICE:
+            call(limit)
+            return
         tries = 0
 
         def counted(ns: int) -> None:
@@ -249,13 +253,13 @@ class ChannelExporter(End):
         description = self._description
         if not (shape is None and dtype is None and format is None and planes is None):
             description = _description.make(shape, dtype, format, planes)
-        size = index(user_size)
-        if not 0 <= size <= _abi.MAX_USER_SIZE:
-            raise ValueError(f"user_size={size}; it is 0 to {_abi.MAX_USER_SIZE}")
-        user = bytes(size) if size else None
-        description = _description.stamped(description, pts, duration, time_base, user)
-        limit = _wait.nanoseconds(timeout)
-        return LentSlot(self._id, description, stream, lambda slot: self._begin(description, limit, slot))
+        if user_size != 0 or not (pts is duration is time_base is None):
+            size = index(user_size)
+            if not 0 <= size <= _abi.MAX_USER_SIZE:
+                raise ValueError(f"user_size={size}; it is 0 to {_abi.MAX_USER_SIZE}")
+            user = bytes(size) if size else None
+            description = _description.stamped(description, pts, duration, time_base, user)
+        return LentSlot(self, description, stream, _wait.nanoseconds(timeout))
 
     # ---- consumers
 

@@ -105,6 +105,7 @@ class Lease:
     _kind = _member("kind")
     _writable = _member("writable")
     _device = _member("device")
+    _said = _member("flags")
     _layout: Any = None
     _hold: Hold | None = None
     _frame: _abi.Frame
@@ -172,6 +173,13 @@ class Lease:
         check(library.cudalink_frame_flags(library.cudalink_hold_frame(hold.pointer), byref(flags)))
         self._frame.flags = flags.value
         return flags.value
+
+    def _give(self, table: Any) -> Any:
+        """By an exchange table: `__dlpack__` is as good here."""
+        return None
+
+    def _given(self) -> None:
+        """Nothing, see above."""
 
     def _to_host(self, out: Any) -> None:
         hold = self._kept()

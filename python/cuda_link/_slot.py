@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any
 
 from . import _abi, _description, _streams
 from ._backend import low
@@ -12,6 +12,9 @@ from ._content import Content
 from ._description import Layout
 from ._errors import CudaLinkError
 from ._tensor import SlotTensor
+
+if TYPE_CHECKING:
+    from ._exporter import ChannelExporter
 
 
 class LentSlot(Content):
@@ -22,14 +25,15 @@ class LentSlot(Content):
     mapped as long as one of them lives, also beyond the end of the exporter.)
     """
 
-    __slots__ = ("_begin", "_description", "_exporter", "_layout", "_open", "_slot", "stream")
+    __slots__ = ("_description", "_exporter", "_layout", "_limit", "_open", "_owner", "_slot", "stream")
 
     def __init__(
-        self, exporter: int, description: _abi.Description, stream: Any, begin: Callable[[_abi.Slot], None]
+        self, owner: ChannelExporter, description: _abi.Description, stream: Any, limit: int
     ) -> None:
-        self._exporter = exporter
+        self._owner = owner
+        self._exporter = owner._id
         self._description = description
-        self._begin = begin
+        self._limit = limit
         self._slot = _abi.Slot()
         self._layout: Layout | None = None
         self._open = False
@@ -83,7 +87,7 @@ class LentSlot(Content):
     def __enter__(self) -> LentSlot:
         if self._slot.data:
             raise ValueError("a lent slot can be used in one with-block; call exporter.frame() again")
-        self._begin(self._slot)
+        self._owner._begin(self._description, self._limit, self._slot)
         self._open = True
         return self
 
@@ -112,7 +116,9 @@ class LentSlot(Content):
             return
         if kind is None:
             try:
-                self.publish()
+                after = _streams.COMPLETE if self.stream is None else _streams.resolve(self.stream)
+                low.exporter_publish(self._exporter, self._slot, after[0], after[1])
+                self._open = False
                 return
             except BaseException:
                 self._give_up()

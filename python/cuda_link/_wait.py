@@ -13,11 +13,14 @@ from ._abi import FOREVER
 from ._errors import TimedOutError
 
 Result = TypeVar("Result")
-_SLICE = 200_000_000  # ns; how long Ctrl-C may take
+SLICE = 200_000_000  # ns; how long Ctrl-C may take
+"""Waits that are not longer take one call."""
 
 
 def nanoseconds(timeout: float | None) -> int:
     """None = no limit; else seconds, 0 or more."""
+    if timeout == 0:
+        return 0
     if timeout is None:
         return FOREVER
     if not timeout >= 0:
@@ -37,13 +40,13 @@ def limited(name: str, seconds: float) -> int:
 
 def wait(call: Callable[[int], Result], timeout: int, again: type[Exception] = TimedOutError) -> Result:
     """call(ns) until it does not say `again`, or the time is over."""
-    if timeout <= _SLICE:
+    if timeout <= SLICE:
         return call(timeout)
     end = None if timeout == FOREVER else monotonic_ns() + timeout
     while True:
-        left = _SLICE if end is None else min(_SLICE, end - monotonic_ns())
+        left = SLICE if end is None else min(SLICE, end - monotonic_ns())
         try:
             return call(max(left, 0))
         except again:
-            if left < _SLICE:
+            if left < SLICE:
                 raise

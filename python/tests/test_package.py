@@ -42,7 +42,13 @@ def test_needs_libc_only(path):
     assert newest <= OLDEST
 
 
-STABLE = {"_PyObject_New", "_Py_Dealloc", "_Py_FalseStruct", "_Py_NoneStruct"}  # of the stable ABI
+STABLE = {
+    "_PyObject_New",
+    "_Py_Dealloc",
+    "_Py_FalseStruct",
+    "_Py_NoneStruct",
+    "_Py_TrueStruct",
+}  # of the stable ABI
 
 
 def test_symbols_of_the_limited_api_only():

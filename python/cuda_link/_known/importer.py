@@ -111,13 +111,13 @@ class Importer:
             self._backoff.left -= 1
             return _AGAIN
         try:
-            frame = self._importer.acquire(0, stream=stream)
+            frame = self._importer.acquire(0) if stream is None else self._importer.acquire(0, stream=stream)
         except CudaLinkError as error:
             answer = self._without(error, stream)
             if isinstance(answer, ImportResult):
                 return answer
             frame = answer
-        if frame.invalid is not None:
+        if frame._said & _abi.FRAME_INVALID:
             frame.release()
             return _NOTHING
         self.frame_count += 1

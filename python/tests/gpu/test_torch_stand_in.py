@@ -4,14 +4,19 @@ itself does with them is in ../frameworks/test_torch_cuda.py."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import sys
+import time
 import types
 
 import cuda_link
 import numpy as np
 import pytest
-from capsules import look
-from test_gpu import SHAPE, Blocked, picture, pytestmark, stream  # noqa: F401 (found by pytest)
+import tables
+from capsules import get_pointer, look
+from cuda_link import _abi, _frameworks
+from test_gpu import LIMIT, SHAPE, Blocked, picture, pytestmark, stream  # noqa: F401 (found by pytest)
 
 
 class Current:
@@ -157,3 +162,107 @@ def test_torch_starts_cuda_itself(torch, channels):
     with cuda_link.open_importer("torch", timeout=10, access="read") as reader:
         frame = reader.acquire(10)
         assert frame.torch() is frame
+
+
+class Given:
+    """A tensor that torch was given in C."""
+
+    def __init__(self, address):
+        self.tensor = _abi.VersionedTensor.from_address(address)
+
+    def __del__(self):
+        tables.delete(self.tensor)
+
+
+@pytest.fixture
+def gives(torch, monkeypatch):
+    """torch's table; what it was asked, and answers."""
+    monkeypatch.setattr(_frameworks, "_torch_table", None)
+    asked, fails = [], []
+
+    @tables.TO_OBJECT
+    def to_object(address, out):
+        if fails:
+            return -1
+        made = Given(address)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
+        out[0] = id(made)
+        return 0
+
+    capsule = tables.table(lambda _: 0, lambda *device: asked.append(device) or torch.cuda.handle)
+    table = _abi.Exchange.from_address(get_pointer(capsule, tables.NAME))
+    table.to_object = ctypes.cast(to_object, ctypes.c_void_p)
+    tables.HAND_MADE.append(to_object)
+    torch.Tensor = type("Tensor", (), {"__dlpack_c_exchange_api__": capsule, "__module__": "torch"})
+    return asked, fails
+
+
+core_only = pytest.mark.skipif(cuda_link.backend.name != "core", reason="the ctypes back end gives capsules")
+
+
+@core_only
+def test_the_second_frame_is_given_by_table(torch, channels, gives, stream):  # noqa: F811
+    exporter, importer, _, _ = channels
+    capsules = imported(torch)
+    exporter.send(picture())
+    importer.acquire(10).torch()
+    assert len(capsules) == 1 and not gives[0]
+    capsules.clear()
+    exporter.send(picture(3))
+    frame = importer.acquire(10)
+    slot, address = frame._slot, frame._address
+    with Blocked(stream):  # the current one: the release comes behind what is queued there
+        tensor = frame.torch()
+        assert gives[0] == [(2, 0)] and not capsules
+        given = tensor.tensor.tensor
+        assert (given.data, given.dimensions, given.device.type) == (address, 3, 2)
+        assert not tensor.tensor.flags & _abi.DLPACK_READ_ONLY
+        frame.release()
+        del frame, tensor
+        for _ in range(20):
+            exporter.send(picture(), timeout=10)
+            with importer.acquire(10) as other:
+                assert other._slot != slot
+
+
+@core_only
+def test_a_tensor_given_by_table_keeps_its_frame(torch, channels, gives):
+    exporter, importer, _, _ = channels
+    capsules = imported(torch)
+    torch.cuda.handle = 0
+    for n in range(2):
+        exporter.send(picture(n))
+        tensor = importer.acquire(10).torch()
+    capsules.clear()
+    gc.collect()
+    assert isinstance(tensor, Given) and importer.statistics().held == 1
+    del tensor
+    end = time.monotonic() + LIMIT
+    while importer.statistics().held:
+        assert time.monotonic() < end
+
+
+@core_only
+def test_types_that_torch_has_not_been_given(torch, channels, gives):
+    """If its table fails nobody knows whose the tensor is: the first of a type goes by a capsule."""
+    exporter, importer, _, _ = channels
+    capsules = imported(torch)
+    for data in (picture(), picture().view(np.uint16), picture().view(np.uint16), picture()):
+        exporter.send(data)
+        importer.acquire(10).torch()
+    assert len(capsules) == 3 and len(gives[0]) == 1
+
+
+@core_only
+def test_a_frame_that_can_not_be_given(torch, channels, gives):
+    exporter, importer, _, _ = channels
+    imported(torch)
+    exporter.send(picture())
+    frame = importer.acquire(10)
+    frame.torch()
+    gives[1].append(1)
+    with pytest.raises(RuntimeError, match="exchange table"):
+        frame.torch()
+    frame.release()
+    with pytest.raises(ValueError, match="was released"):
+        frame.torch()
