@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from capsules import look
 from conftest import run_python
-from cuda_link import _driver
+from cuda_link import _driver, _streams
 from cuda_link._backend import low
 
 pytestmark = [
@@ -349,6 +349,7 @@ def test_a_source_that_waits_costs_no_call(exporter, importer, stream):
         plain = made(lambda: low.exporter_send(number, description, address, None, 4, stream, 0))
         kept = made(lambda: relay.send(source, stream=stream))
         assert kept == plain
+    _driver.synchronize(_streams.resolve(stream), 0)  # the frame's memory goes with this test
 
 
 def is_gone(kept):
@@ -411,6 +412,7 @@ def test_a_source_stays_when_nobody_keeps_it(exporter, importer, monkeypatch):
             relay.send(picture(n))
         gc.collect()
         assert kept() is not None
+    _driver.synchronize(_streams.LEGACY, 0)  # the frame's memory goes with this test
     del relay
     gc.collect()
     assert kept() is None
