@@ -141,7 +141,7 @@ struct gpu_operations {
                      const struct gpu_copy *copy);
   /* Makes what sends into this and later blocks use, where making it may wait for the GPU: an exporter's open
    * is the time. What can't be made is done without. NULL on host. */
-  void (*send_prepare)(struct gpu_device *device, const struct gpu_block *block);
+  void (*send_prepare)(struct gpu_device *device, const struct gpu_block *block, uint32_t slots);
   /* Streams of the library's own. `copy_stream` makes the one that copies of this device run on, once,
    * and names it; NULL on host. */
   int (*copy_stream)(struct gpu_device *device, cudalink_priority priority,

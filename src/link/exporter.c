@@ -158,7 +158,8 @@ static int make_first(struct link_exporter *exporter, const cudalink_exporter_sp
   first->number = ++exporter->last_generation;
   link_generation_switch(exporter, first);
   const struct gpu_operations *operations = exporter->device->operations;
-  if (operations->send_prepare) operations->send_prepare(exporter->device, &first->block);
+  if (operations->send_prepare)
+    operations->send_prepare(exporter->device, &first->block, exporter->least_slots);
   return CUDALINK_OK;
 }
 

@@ -16,6 +16,8 @@
  */
 #include "gpu/cuda/cuda.h"
 
+#define FEWEST 8 /* graphs: two buffers and four slots */
+
 /* ---- one copy, as the driver wants it ---------------------------------------------------------- */
 
 static CUDA_MEMCPY3D params_of(const struct gpu_copy *copy, CUmemorytype type) {
@@ -56,13 +58,13 @@ static CUresult make(struct cuda_device *device, const struct gpu_copy *copy) {
   if (result == CUDA_SUCCESS)
     result = driver->cuGraphAddMemcpyNode(&device->copy_node, device->copy_graph, NULL, 0, &params,
                                           device->context);
-  for (uint32_t i = 0; i < CUDA_COPIES && result == CUDA_SUCCESS; i++)
+  for (uint32_t i = 0; i < device->copy_count && result == CUDA_SUCCESS; i++)
     result = driver->cuGraphInstantiateWithFlags(&device->copies[i].exec, device->copy_graph, 0);
   return result;
 }
 
 void cuda_copies_drop(struct cuda_device *device) {
-  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+  for (uint32_t i = 0; i < device->copy_count; i++) {
     if (device->copies[i].exec) device->driver->cuGraphExecDestroy(device->copies[i].exec);
     device->copies[i] = (struct cuda_copy){0};
   }
@@ -72,13 +74,14 @@ void cuda_copies_drop(struct cuda_device *device) {
 
 /* They copy from one place of the block to another until they are pointed elsewhere; a graph can't be made
  * without. */
-void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block) {
+void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block, uint32_t slots) {
   struct cuda_device *device = cuda_of(gpu);
   CUstreamCaptureMode mode;
   struct gpu_copy copy = {
       .source = block->address, .target = (char *)block->address + 256, .bytes = 256, .rows = 1};
   if (block->bytes < 512 || cuda_enter(device, &mode) < 0) return;
   pthread_mutex_lock(&device->mutex);
+  device->copy_count = slots < FEWEST ? FEWEST : slots < CUDA_COPIES ? slots : CUDA_COPIES;
   if (make(device, &copy) != CUDA_SUCCESS) cuda_copies_drop(device);
   pthread_mutex_unlock(&device->mutex);
   cuda_leave(device, mode);
@@ -94,7 +97,7 @@ static bool is_same(const struct cuda_copy *kept, const struct gpu_copy *copy,
 static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy *copy,
                               unsigned long long buffer) {
   struct cuda_copy *oldest = &device->copies[0];
-  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+  for (uint32_t i = 0; i < device->copy_count; i++) {
     struct cuda_copy *place = &device->copies[i];
     if (is_same(place, copy, buffer)) return place;
     if (place->used < oldest->used) oldest = place;
@@ -191,7 +194,7 @@ int cuda_stream_send(struct gpu_device *gpu, cudalink_stream stream, const struc
 /* Their graphs stay, to be pointed elsewhere. */
 void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t bytes) {
   pthread_mutex_lock(&device->mutex);
-  for (uint32_t i = 0; i < CUDA_COPIES; i++) {
+  for (uint32_t i = 0; i < device->copy_count; i++) {
     struct cuda_copy *place = &device->copies[i];
     if ((uintptr_t)place->copy.target - target >= bytes) continue;
     place->copy = (struct gpu_copy){0};

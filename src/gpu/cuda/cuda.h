@@ -32,7 +32,7 @@
 /* How streams reach words in shared memory, best first: words.c. */
 enum cuda_words { CUDA_WORDS_64, CUDA_WORDS_32, CUDA_WORDS_HOST };
 
-#define CUDA_COPIES 8
+#define CUDA_COPIES 64
 
 /* A copy that was seen before, and its graph. */
 struct cuda_copy {
@@ -97,6 +97,7 @@ struct cuda_device {
   CUgraph copy_graph; /* of one node, that all of `copies` were made from; NULL: there are none */
   CUgraphNode copy_node;
   struct cuda_copy copies[CUDA_COPIES];
+  uint32_t copy_count; /* that many of them, one for each slot at least */
   uint64_t sends;
   struct cuda_host host;
 };
@@ -133,7 +134,7 @@ int cuda_array_check(struct cuda_device *device, const struct gpu_copy *copy);
 void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t bytes);
 /* Destroys the graphs, with the context current. */
 void cuda_copies_drop(struct cuda_device *device);
-void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block);
+void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block, uint32_t slots);
 
 /* One module of kernels per GPU, for all devices of this process that are open on it. */
 int cuda_kernels_join(struct cuda_device *device);
