@@ -10,6 +10,7 @@
 struct part {
   CUgraphNode node; /* of the graph that it was made from */
   struct operation *operation;
+  unsigned sorts; /* of a copy, when it was made: a bit for each side that is mapped memory */
 };
 
 struct exec {
@@ -34,6 +35,16 @@ bool exec_may_run(const struct exec *exec, const struct operation *operation) {
 
 void exec_finished(struct exec *exec) { exec->finished++; }
 
+static unsigned is_mapped(const void *address) {
+  const struct block *block = block_find((uintptr_t)address);
+  return block && (block->kind == BLOCK_MAPPED || block->kind == BLOCK_ASYNC);
+}
+
+static unsigned sorts_of(const struct operation *operation) {
+  if (operation->kind != OPERATION_COPY) return 0;
+  return is_mapped(operation->copy.from.base) | is_mapped(operation->copy.to.base) << 1;
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned long long flags) {
   ENTER(cuGraphInstantiateWithFlags);
   struct graph *graph = handle_get(HANDLE_GRAPH, handle);
@@ -46,7 +57,8 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *out, CUgraph handle, unsigned 
   if (!exec->parts) fake_abort("out of memory");
   size_t i = 0;
   for (struct node *node = graph->first; node; node = node->next, i++)
-    exec->parts[i] = (struct part){node->handle, operation_clone(node->operation)};
+    exec->parts[i] =
+        (struct part){node->handle, operation_clone(node->operation), sorts_of(node->operation)};
   exec->references = 1;
   exec->handle = handle_new(HANDLE_EXEC, exec);
   *out = exec->handle;
@@ -114,8 +126,9 @@ CUresult cuGraphUpload(CUgraphExec handle, CUstream stream_handle) {
 
 /* ---- Changing the parts: later launches get the new parameters ---- */
 
+/* A copy goes on between memory of the sorts that it was made for. */
 static CUresult replace(struct part *part, struct operation *operation) {
-  if (part->operation->kind != operation->kind) {
+  if (part->operation->kind != operation->kind || part->sorts != sorts_of(operation)) {
     operation_free(operation);
     return CUDA_ERROR_INVALID_VALUE;
   }

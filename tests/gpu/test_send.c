@@ -198,7 +198,7 @@ TEST(to_host_of_strided_tensors, 60) {
 
 /* However many sources there are: all graphs are made by the open, and all go with the exporter. */
 TEST(graphs_of_copies_are_bounded, 60) {
-  enum { SOURCES = 100, ROUNDS = 3, TIMES = 4, MOST_GRAPHS = 16 };
+  enum { SOURCES = 100, ROUNDS = 3, TIMES = 4, MOST_GRAPHS = 12 };
   struct channel channel = {0};
   void *sources[SOURCES];
   gpu_start();
@@ -230,8 +230,9 @@ TEST(graphs_of_copies_are_bounded, 60) {
   WAIT_UNTIL(FAKE_NUMBER(fakecuda_live_handles) <= none + 1); /* the stream that was lent */
 }
 
-/* Graphs stay for what comes again: a buffer is pointed to once per slot, however many there are. */
-static void use_again(uint32_t slots) {
+/* Graphs stay for what comes again: a buffer is pointed to once per slot. The driver points no graph of one
+ * sort of memory at another. */
+static void use_again(uint32_t slots, enum gpu_memory memory) {
   struct channel channel = {0};
   describe_rgba(&channel.description, 16, 16);
   CHECK_OK(cudalink_description_bytes(&channel.description, &channel.bytes));
@@ -240,8 +241,9 @@ static void use_again(uint32_t slots) {
       &channel.exporter, &(cudalink_exporter_spec){CUDALINK_EXPORTER_DEFAULTS, .name = "gpu",
                                                    .kind = CUDALINK_KIND_VMM, .slots = slots,
                                                    .description = &channel.description}));
-  void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
+  void *source = gpu_memory(memory, channel.bytes, channel.stream);
   uint64_t pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams");
+  uint64_t launches = FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch");
   for (uint32_t i = 0; i < slots * 10; i++) {
     CHECK_OK(cudalink_exporter_send(channel.exporter, &channel.description, source, NULL,
                                     ON(channel.stream), 10 * SECOND));
@@ -249,14 +251,17 @@ static void use_again(uint32_t slots) {
   }
   pointed = FAKE_NUMBER(fakecuda_calls, "cuGraphExecMemcpyNodeSetParams") - pointed;
   CHECK(pointed > 0 && pointed <= slots);
+  CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuGraphLaunch") - launches, slots * 10);
   CHECK_OK(cudalink_exporter_close(channel.exporter));
 }
 
 TEST(graphs_are_used_again, 60) {
   gpu_start();
   if (!gpu_is_fake()) return;
-  use_again(4);
-  use_again(16);
+  use_again(4, GPU_MEMORY_DEVICE);
+  use_again(16, GPU_MEMORY_DEVICE);
+  use_again(4, GPU_MEMORY_VMM);
+  use_again(4, GPU_MEMORY_POOL);
 }
 
 /* A driver that makes none, or points none elsewhere: plain copies. */

@@ -9,14 +9,17 @@
  *
  * All graphs of a device are made when its exporter opens. Making one waits, now and then (the 33rd of a
  * process, the 76th, ...), until everything on the GPU is done, and launches of other threads wait along
- * (H200, driver 580: tests/gpu, graphs_wait_for_nobody). Pointing one elsewhere does not.
+ * (H200, driver 580: tests/gpu, graphs_wait_for_nobody). Pointing one elsewhere does not. A graph that was made
+ * for memory of the context (cuMemAlloc; pinned memory is of that sort as well) can't be pointed at mapped memory
+ * (cuMemMap, and pools), nor the other way round, so there are some of each.
  *
  * A graph holds plain addresses: the driver's number of the source's allocation is part of the key,
  * so a source that was freed is never read through one.
  */
 #include "gpu/cuda/cuda.h"
 
-#define FEWEST 8 /* graphs: two buffers and four slots */
+#define FEWEST 8 /* graphs for memory of the context: two buffers and four slots */
+#define MAPPED 4 /* and for mapped memory */
 
 /* ---- one copy, as the driver wants it ---------------------------------------------------------- */
 
@@ -51,88 +54,107 @@ static CUresult queue_plainly(struct cuda_device *device, CUstream stream,
 
 /* ---- graphs ------------------------------------------------------------------------------------- */
 
-static CUresult make(struct cuda_device *device, const struct gpu_copy *copy) {
+/* Graphs of one sort, appended. They copy what is given until they are pointed elsewhere. */
+static CUresult make(struct cuda_device *device, bool mapped, uint32_t count,
+                     const struct gpu_copy *copy) {
   const struct cuda_driver *driver = device->driver;
   CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
-  CUresult result = driver->cuGraphCreate(&device->copy_graph, 0);
-  if (result == CUDA_SUCCESS)
-    result = driver->cuGraphAddMemcpyNode(&device->copy_node, device->copy_graph, NULL, 0, &params,
-                                          device->context);
-  for (uint32_t i = 0; i < device->copy_count && result == CUDA_SUCCESS; i++)
-    result = driver->cuGraphInstantiateWithFlags(&device->copies[i].exec, device->copy_graph, 0);
+  CUgraph graph;
+  CUgraphNode node;
+  CUresult result = driver->cuGraphCreate(&graph, 0);
+  if (result != CUDA_SUCCESS) return result;
+  device->copy_graphs[mapped] = graph;
+  result = driver->cuGraphAddMemcpyNode(&node, graph, NULL, 0, &params, device->context);
+  for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    struct cuda_copy *place = &device->copies[device->copy_count];
+    *place = (struct cuda_copy){.node = node, .mapped = mapped};
+    result = driver->cuGraphInstantiateWithFlags(&place->exec, graph, 0);
+    device->copy_count += result == CUDA_SUCCESS;
+  }
   return result;
 }
 
 void cuda_copies_drop(struct cuda_device *device) {
-  for (uint32_t i = 0; i < device->copy_count; i++) {
-    if (device->copies[i].exec) device->driver->cuGraphExecDestroy(device->copies[i].exec);
-    device->copies[i] = (struct cuda_copy){0};
-  }
-  if (device->copy_graph) device->driver->cuGraphDestroy(device->copy_graph);
-  device->copy_graph = NULL;
+  for (uint32_t i = 0; i < device->copy_count; i++)
+    device->driver->cuGraphExecDestroy(device->copies[i].exec);
+  device->copy_count = 0;
+  for (uint32_t i = 0; i < 2; i++)
+    if (device->copy_graphs[i]) device->driver->cuGraphDestroy(device->copy_graphs[i]);
+  device->copy_graphs[0] = device->copy_graphs[1] = NULL;
 }
 
-/* They copy from one place of the block to another until they are pointed elsewhere; a graph can't be made
- * without. */
+static CUresult make_all(struct cuda_device *device, const struct gpu_block *block,
+                         uint32_t slots) {
+  struct gpu_copy copy = {
+      .source = device->tried_words, .target = block->address, .bytes = 8, .rows = 1};
+  uint32_t most = CUDA_COPIES - MAPPED;
+  CUresult result = make(device, false,
+                         slots < FEWEST ? FEWEST
+                         : slots < most ? slots
+                                        : most,
+                         &copy);
+  if (result != CUDA_SUCCESS || device->gpu.kind == CUDALINK_KIND_IPC) return result;
+  copy.source = (char *)block->address + 8;
+  return make(device, true, MAPPED, &copy);
+}
+
 void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block, uint32_t slots) {
   struct cuda_device *device = cuda_of(gpu);
   CUstreamCaptureMode mode;
-  struct gpu_copy copy = {
-      .source = block->address, .target = (char *)block->address + 256, .bytes = 256, .rows = 1};
-  if (block->bytes < 512 || cuda_enter(device, &mode) < 0) return;
+  if (cuda_enter(device, &mode) < 0) return;
   pthread_mutex_lock(&device->mutex);
-  device->copy_count = slots < FEWEST ? FEWEST : slots < CUDA_COPIES ? slots : CUDA_COPIES;
-  if (make(device, &copy) != CUDA_SUCCESS) cuda_copies_drop(device);
+  if (make_all(device, block, slots) != CUDA_SUCCESS) cuda_copies_drop(device);
   pthread_mutex_unlock(&device->mutex);
   cuda_leave(device, mode);
 }
 
 static bool is_same(const struct cuda_copy *kept, const struct gpu_copy *copy,
-                    unsigned long long buffer) {
-  return kept->buffer == buffer && kept->copy.target == copy->target &&
+                    const struct cuda_source *source) {
+  return kept->buffer == source->buffer && kept->copy.target == copy->target &&
          kept->copy.source == copy->source && kept->copy.bytes == copy->bytes;
 }
 
-/* The graph that copies so, or else the one that was not used for longest. */
+/* The graph that copies so, or else the one of its sort that was not used for longest; NULL: there is none. */
 static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy *copy,
-                              unsigned long long buffer) {
-  struct cuda_copy *oldest = &device->copies[0];
+                              const struct cuda_source *source) {
+  struct cuda_copy *oldest = NULL;
   for (uint32_t i = 0; i < device->copy_count; i++) {
     struct cuda_copy *place = &device->copies[i];
-    if (is_same(place, copy, buffer)) return place;
-    if (place->used < oldest->used) oldest = place;
+    if (is_same(place, copy, source)) return place;
+    if (place->mapped != source->mapped) continue;
+    if (!oldest || place->used < oldest->used) oldest = place;
   }
   return oldest;
 }
 
 /* What is launched already goes on as it is. */
 static void point(struct cuda_device *device, struct cuda_copy *place, const struct gpu_copy *copy,
-                  unsigned long long buffer) {
+                  const struct cuda_source *source) {
   CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
   place->copy = *copy;
-  place->buffer = buffer;
-  place->plain = device->driver->cuGraphExecMemcpyNodeSetParams(
-                     place->exec, device->copy_node, &params, device->context) != CUDA_SUCCESS;
+  place->buffer = source->buffer;
+  place->plain = device->driver->cuGraphExecMemcpyNodeSetParams(place->exec, place->node, &params,
+                                                                device->context) != CUDA_SUCCESS;
 }
 
 /* Under the mutex. NULL: a plain copy is needed. */
 static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *copy,
-                             unsigned long long buffer) {
-  if (!device->copy_graph) return NULL;
-  struct cuda_copy *place = find(device, copy, buffer);
-  if (!is_same(place, copy, buffer)) point(device, place, copy, buffer);
+                             const struct cuda_source *source) {
+  struct cuda_copy *place = find(device, copy, source);
+  if (!place) return NULL;
+  if (!is_same(place, copy, source)) point(device, place, copy, source);
   place->used = ++device->sends;
   return place->plain ? NULL : place->exec;
 }
 
 /* 1: a plain copy is needed. In relaxed mode, or a capture of the program's would end. */
 static int copy_by_graph(struct cuda_device *device, CUstream stream, const struct gpu_copy *copy,
-                         unsigned long long buffer) {
+                         const struct cuda_source *source) {
   CUstreamCaptureMode mode;
   int status = cuda_enter(device, &mode);
   if (status < 0) return status;
   pthread_mutex_lock(&device->mutex);
-  CUgraphExec exec = graph_for(device, copy, buffer);
+  CUgraphExec exec = graph_for(device, copy, source);
   CUresult result = CUDA_SUCCESS;
   if (exec) result = device->driver->cuGraphLaunch(exec, stream);
   pthread_mutex_unlock(&device->mutex);
@@ -164,7 +186,7 @@ static int copy_on(struct cuda_device *device, cudalink_stream stream, const str
     return copy_plainly(device, device->copy_stream, copy, source, true);
   CUstream on = cuda_stream_handle(stream);
   bool dense = source->buffer && copy->rows == 1; /* graphs can be pointed at no other copy */
-  int status = dense ? copy_by_graph(device, on, copy, source->buffer) : 1;
+  int status = dense ? copy_by_graph(device, on, copy, source) : 1;
   return status > 0 ? copy_plainly(device, on, copy, source, false) : status;
 }
 

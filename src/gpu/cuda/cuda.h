@@ -39,8 +39,10 @@ struct cuda_copy {
   struct gpu_copy copy;
   unsigned long long buffer; /* the driver's number of the source's allocation; 0: of none */
   CUgraphExec exec;
-  uint64_t used; /* the number of the send that used it last */
-  bool plain;    /* the driver copies so by no graph */
+  CUgraphNode node; /* of the graph that it was made from */
+  bool mapped;      /* the sort of memory that it can be pointed at */
+  uint64_t used;    /* the number of the send that used it last */
+  bool plain;       /* the driver copies so by no graph */
 };
 
 struct cuda_kernels;
@@ -48,6 +50,7 @@ struct cuda_kernels;
 struct cuda_source {
   CUmemorytype type; /* 0: the driver does not know it */
   unsigned int managed;
+  bool mapped;       /* by cuMemMap, or out of a pool */
   int ordinal;       /* of the GPU that it is on */
   CUdeviceptr start; /* of its allocation */
   size_t bytes;      /* of its allocation */
@@ -94,10 +97,9 @@ struct cuda_device {
   CUevent order_event;  /* for stream_after */
   CUstream join_stream; /* comes behind several streams of the program's */
   CUevent join_event;
-  CUgraph copy_graph; /* of one node, that all of `copies` were made from; NULL: there are none */
-  CUgraphNode copy_node;
+  CUgraph copy_graphs[2]; /* of one node each; [1]: out of mapped memory. NULL: none */
   struct cuda_copy copies[CUDA_COPIES];
-  uint32_t copy_count; /* that many of them, one for each slot at least */
+  uint32_t copy_count; /* that many of them */
   uint64_t sends;
   struct cuda_host host;
 };

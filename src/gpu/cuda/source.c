@@ -10,12 +10,16 @@
 int cuda_source_find(struct cuda_device *device, const void *address, struct cuda_source *found) {
   *found = (struct cuda_source){.ordinal = -1};
   unsigned long long buffer = 0;
-  CUpointer_attribute attributes[] = {
-      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_BUFFER_ID,
-      CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
-      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  void *values[] = {&found->type,    &buffer,       &found->managed,
-                    &found->ordinal, &found->start, &found->bytes};
+  unsigned int has_legacy_handle = 0; /* as neither mapped memory has, nor that of pools */
+  CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      CU_POINTER_ATTRIBUTE_BUFFER_ID,
+                                      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+                                      CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                      CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+                                      CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
+  void *values[] = {&found->type,  &buffer,       &found->managed,   &found->ordinal,
+                    &found->start, &found->bytes, &has_legacy_handle};
   int status = cuda_enter_quickly(device);
   if (status < 0) return status;
   CUresult result = device->driver->cuPointerGetAttributes(
@@ -25,6 +29,7 @@ int cuda_source_find(struct cuda_device *device, const void *address, struct cud
     return cuda_error(device->driver, result, "asking what kind of memory the source is");
   if (found->type == CU_MEMORYTYPE_DEVICE && !found->managed && found->ordinal == device->device)
     found->buffer = buffer;
+  found->mapped = !has_legacy_handle;
   return CUDALINK_OK;
 }
 
