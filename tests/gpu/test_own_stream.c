@@ -225,29 +225,31 @@ TEST(export_sync_on_host_memory, 60) {
   cudalink_host_stream_destroy(stream);
 }
 
-/* A capture in global mode minds none of these calls, nor the graphs that copies are kept as. */
-TEST(flush_probe_asks_once_per_frame, 60) {
+/* A capture in global mode minds none of these calls, nor the graphs that copies are kept as. Once per
+ * process: the reaper asks as well, for channels that were closed. */
+static void probe_streams(uint32_t probe) {
   struct channel channel;
   CUgraph graph;
   gpu_start();
-  for (uint32_t probe = 0; probe < 2; probe++) {
-    open_channel(&channel,
-                 (cudalink_exporter_spec){.flush_probe = probe, .slots = 3, .max_slots = 3});
-    CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
-    CUstream capturing = gpu_stream();
-    CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
-    uint64_t queries = FAKE_NUMBER(fakecuda_calls, "cuStreamQuery");
-    uint64_t waiting = FAKE_NUMBER(fakecuda_waiting_calls);
-    for (int i = 0; i < 10; i++)
-      CHECK_OK(send_on(&channel, ON(channel.stream)));
-    if (gpu_is_fake())
-      CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuStreamQuery") - queries, 10 * probe);
-    CHECK_EQUAL(FAKE_NUMBER(fakecuda_waiting_calls), waiting);
-    if (gpu_is_fake()) CHECK(FAKE_NUMBER(fakecuda_calls, "cuGraphInstantiateWithFlags") > 0);
-    CU(cuStreamEndCapture(capturing, &graph));
-    close_channel(&channel);
-  }
+  open_channel(&channel,
+               (cudalink_exporter_spec){.flush_probe = probe, .slots = 3, .max_slots = 3});
+  CHECK_OK(cudalink_exporter_wait_consumers(channel.exporter, 1, 10 * SECOND));
+  CUstream capturing = gpu_stream();
+  CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  uint64_t queries = FAKE_NUMBER(fakecuda_calls, "cuStreamQuery");
+  uint64_t waiting = FAKE_NUMBER(fakecuda_waiting_calls);
+  for (int i = 0; i < 10; i++)
+    CHECK_OK(send_on(&channel, ON(channel.stream)));
+  if (gpu_is_fake())
+    CHECK_EQUAL(FAKE_NUMBER(fakecuda_calls, "cuStreamQuery") - queries, 10 * probe);
+  CHECK_EQUAL(FAKE_NUMBER(fakecuda_waiting_calls), waiting);
+  if (gpu_is_fake()) CHECK(FAKE_NUMBER(fakecuda_calls, "cuGraphInstantiateWithFlags") > 0);
+  CU(cuStreamEndCapture(capturing, &graph));
+  close_channel(&channel);
 }
+
+TEST(flush_probe_asks_once_per_frame, 60) { probe_streams(1); }
+TEST(without_flush_probe_no_stream_is_asked, 60) { probe_streams(0); }
 
 /* A frame's words are still to come from a stream: its slot is not lent, whatever is published meanwhile,
  * since words that come late would say the wrong number. */
