@@ -252,6 +252,10 @@ void link_note_left(struct link_exporter *exporter, cudalink_stream stream) {
   if (queues && !exporter->left_on.kind) exporter->left_on = stream;
 }
 
+static bool is_same(cudalink_stream a, cudalink_stream b) {
+  return a.kind == b.kind && a.handle == b.handle;
+}
+
 /* Waits for it, without the mutex. */
 static int finish_left(struct link_exporter *exporter) {
   struct gpu_device *device = exporter->device;
@@ -410,6 +414,9 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
   status = link_lock_begun(handle, publish->slot, call, &exporter);
   if (status < 0) return status;
   publish->exporter = exporter;
+  /* A send's own copy: its words come behind that. */
+  if (publish->checked && is_same(exporter->left_on, publish->stream))
+    exporter->left_on = (cudalink_stream){0};
   status = finish_left(exporter); /* it may have been tried before */
   if (status == CUDALINK_OK && !publish->checked)
     status = exporter->device->operations->stream_check(exporter->device, publish->stream);
@@ -468,10 +475,6 @@ static void drop_begun(struct link_exporter *exporter) {
 static void give_number_back(struct link_exporter *exporter) {
   exporter->last_sequence--;
   drop_begun(exporter);
-}
-
-static bool is_same(cudalink_stream a, cudalink_stream b) {
-  return a.kind == b.kind && a.handle == b.handle;
 }
 
 static int abandon(struct link_exporter *exporter, cudalink_stream stream) {

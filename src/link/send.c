@@ -243,7 +243,8 @@ static int copy_frame(struct send *send, uint64_t bytes, char *slot) {
   return status;
 }
 
-/* Behind whatever may still write to the slot. */
+/* Behind whatever may still write to the slot. Noted again: a publish that fails may have been about to come
+ * behind it. */
 static void abandon(const struct send *send, const cudalink_slot *slot) {
   struct link_exporter *exporter = NULL;
   if (link_lock_begun(send->handle, slot, send->call, &exporter) < 0) return;
@@ -267,6 +268,8 @@ static int send_begun(struct send *send, const cudalink_slot *slot) {
   pthread_mutex_lock(&exporter->object.mutex);
   exporter->begun = LINK_BEGUN;
   if (status == CUDALINK_OK) exporter->statistics.copies++;
+  if (send->queued)
+    link_note_left(exporter, send->on); /* a close may end the frame before its publish */
   if (exporter->closing) link_changed(exporter);
   link_object_unlock(exporter);
   struct link_publish publish = {.slot = slot, .stream = send->stream, .checked = true};

@@ -2,6 +2,8 @@
  *
  * send from memory of all kinds, and reading frames out, with copies counted.
  */
+#include <pthread.h>
+
 #include "gpu.h"
 
 struct channel {
@@ -315,4 +317,56 @@ TEST(graphs_wait_for_nobody, 60) {
   CHECK_EQUAL(waited, -1); /* the number of the send that did */
   CU(cuStreamSynchronize(NULL));
   close_channel(&channel);
+}
+
+/* ---- a close meanwhile -------------------------------------------------------------------------------------- */
+
+struct sender {
+  struct channel *channel;
+  void *source;
+  int status;
+};
+
+/* As many copies as a frame may take. */
+static void *send_rows(void *argument) {
+  struct sender *sender = argument;
+  cudalink_description description = {0};
+  cudalink_source rows = {.data = sender->source, .strides = {256, 128, 1}};
+  CU(cuCtxSetCurrent(gpu_context()));
+  CHECK_OK(
+      cudalink_describe_tensor(&description, NULL, CUDALINK_UINT8, 3, (int64_t[]){2048, 2, 4}));
+  sender->status = cudalink_exporter_send_planes(sender->channel->exporter, &description, &rows,
+                                                 NULL, ON(sender->channel->stream), SECOND);
+  return NULL;
+}
+
+/* The frame ends with its copies queued, and its memory stays until they have run. */
+static int close_while_a_send_copies(void) {
+  struct channel channel = {0};
+  struct sender sender = {.channel = &channel};
+  pthread_t thread;
+  describe_rgba(&channel.description, 512, 512);
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  sender.source = gpu_memory(GPU_MEMORY_DEVICE, 1 << 20, channel.stream);
+  CU(cuStreamSynchronize(channel.stream));
+  FAKE(fakecuda_pause, 1);
+  uint64_t copies = FAKE_NUMBER(fakecuda_calls, "cuMemcpy3DAsync");
+  CHECK_EQUAL(pthread_create(&thread, NULL, send_rows, &sender), 0);
+  WAIT_UNTIL(FAKE_NUMBER(fakecuda_calls, "cuMemcpy3DAsync") - copies > 10);
+  CHECK_OK(cudalink_exporter_close(channel.exporter));
+  CHECK_EQUAL(pthread_join(thread, NULL), 0);
+  FAKE(fakecuda_pause, 0);
+  CU(cuStreamSynchronize(
+      channel.stream)); /* the fake ends a program whose copies write to memory that went */
+  CHECK_OK(cudalink_importer_close(channel.importer));
+  return sender.status;
+}
+
+TEST(close_during_the_copies_of_a_send, 60) {
+  gpu_start();
+  if (!gpu_is_fake()) return; /* copies can't be held up there */
+  int status = CUDALINK_OK;
+  for (int i = 0; i < 10 && status == CUDALINK_OK; i++) /* until one was caught at it */
+    status = close_while_a_send_copies();
+  CHECK_STATUS(status, CUDALINK_ERROR_CLOSED);
 }
