@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Tensors that can't be lent or sent as they are. torch names none of the ways out, and lets a tensor with
-the neg bit pass although its memory then has the wrong sign."""
+"""Arrays that can't be lent or sent as they are: something that belongs to them would be lost.
+
+torch names none of the ways out, and lets a tensor with the neg bit pass although its memory then has the
+wrong sign; NumPy exports a masked array without its mask, and Pillow a picture without its palette."""
 
 from __future__ import annotations
 
@@ -36,7 +38,27 @@ def refuse_oddities(array: Any) -> None:
         ask = getattr(array, method, None)
         if callable(ask) and ask():
             _refuse(f"a tensor with the {bit} bit", f"tensor.{way_out}()")
+    _refuse_mask(array)
+    _refuse_palette(array)
     _refuse_layout(array)
+
+
+def _refuse_mask(array: Any) -> None:
+    """NumPy's masked arrays, and others that imitate them (astropy). Without a mask, too: the next one of the
+    same program has one."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(array) is numpy.ndarray or not isinstance(array, numpy.ndarray):
+        return
+    if hasattr(type(array), "mask"):  # of the type: a record may have a field of that name
+        _refuse("a masked array would lose its mask: it", "array.filled(value), or array.data and its mask")
+
+
+def _refuse_palette(array: Any) -> None:
+    if getattr(array, "mode", None) in ("P", "PA") and hasattr(array, "getpalette"):
+        _refuse(
+            "a picture with a palette would lose it: it",
+            'image.convert("RGB"), or numpy.asarray(image), which is the numbers alone',
+        )
 
 
 def _refuse_layout(array: Any) -> None:
@@ -44,6 +66,8 @@ def _refuse_layout(array: Any) -> None:
     torch = torch_of(array)
     if torch is None:
         return
+    if type(array).__name__ == "MaskedTensor":
+        _refuse("a masked tensor would lose its mask: it", "tensor.to_tensor(value)")
     if array.is_nested:
         _refuse("a nested tensor", "its parts (tensor.unbind()), or tensor.to_padded_tensor(0)")
     if array.layout is not torch.strided:

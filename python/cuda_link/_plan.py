@@ -64,7 +64,7 @@ class Planner:
             return self._plan(data, stream)
         if not whole.c_contiguous:
             return self._plan(data, stream)
-        key = (whole.format, whole.shape)
+        key = (type(data), whole.format, whole.shape)  # the type: masked arrays have a buffer, too
         description = self._dense.get(key)
         if description is not None:  # as one before it
             return Plan(description, whole, (), ())

@@ -47,7 +47,12 @@ def _of_buffer(whole: memoryview, dtype: Dtype | None = None, shape: tuple[int, 
     )
 
 
+_TO_BOOL = b"\0" + b"\1" * 255  # Pillow's bool is 255
+
+
 def _of_array_interface(interface: dict[str, Any]) -> Source:
+    if interface.get("mask") is not None:
+        raise BufferError("a masked array can't be sent: it would lose its mask; send its data")
     dtype, shape = _dtypes.from_typestr(interface.get("typestr", "")), interface.get("shape")
     data, start = interface.get("data"), interface.get("offset") or 0
     if not isinstance(shape, tuple):
@@ -60,7 +65,10 @@ def _of_array_interface(interface: dict[str, Any]) -> Source:
         raise ValueError(
             f"this array claims {dtype.name} {shape} from byte {start} on, and has {memory.nbytes} bytes"
         )
-    return _of_buffer(memory[start:end], dtype, shape)
+    elements = memory[start:end]
+    if dtype == _dtypes.parse("bool"):
+        elements = memoryview(bytes(elements).translate(_TO_BOOL))
+    return _of_buffer(elements, dtype, shape)
 
 
 def _of_taken(taken: Array, stream: Stream | None, owner: Any) -> AnySource:
@@ -115,9 +123,10 @@ def source(
     interface = getattr(array, "__array_interface__", None)
     if isinstance(interface, dict):
         return _of_array_interface(interface)
+    way_out = "; numpy.asarray makes an array of it" if hasattr(array, "__array__") else ""
     raise TypeError(
         f"{type(array).__name__} can't be sent: a NumPy array, an object with the buffer protocol, with "
-        "__dlpack__ or with __cuda_array_interface__ can, and a dict of them"
+        f"__dlpack__ or with __cuda_array_interface__ can, and a dict of them{way_out}"
     )
 
 

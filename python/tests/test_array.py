@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+import warnings
 import weakref
 
 import cuda_link
@@ -328,6 +329,7 @@ def test_memoryviews():
 def test_no_framework_is_needed():
     code = """
 import sys
+import warnings
 sys.modules["numpy"] = sys.modules["torch"] = None
 import cuda_link
 with cuda_link.open_exporter("alone", shape=(2, 3), kind="host") as exporter:
@@ -355,3 +357,13 @@ def test_torch():
     ):
         with pytest.raises(BufferError, match=text):
             cuda_link.from_dlpack(bad)
+
+
+def test_a_masked_tensor_of_torch():
+    torch = pytest.importorskip("torch")
+    masked = pytest.importorskip("torch.masked")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch: "a prototype"
+        tensor = masked.masked_tensor(torch.arange(3.0), torch.tensor([True, False, True]))
+        with pytest.raises(BufferError, match=r"would lose its mask.*tensor\.to_tensor\(value\)"):
+            cuda_link.from_dlpack(tensor)

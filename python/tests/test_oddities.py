@@ -80,3 +80,122 @@ def test_an_empty_tensor_keeps_no_frame(exporter, importer):
         frame.release()
         assert importer.held == 0
         del capsules
+
+
+class Duck(np.ndarray):
+    """An array with a mask that is none of NumPy's own, as astropy has them."""
+
+    mask = property(lambda self: self > 1)
+
+
+@pytest.mark.parametrize(
+    "masked",
+    [
+        np.ma.array([1, 2], mask=[0, 1]),
+        np.ma.array([1, 2]),
+        np.ma.array(np.arange(8.0).reshape(2, 4), mask=np.eye(2, 4))[:, ::2],
+        np.ma.array([1, 2], mask=[0, 1], dtype=np.float16),  # which no buffer shows
+        np.ma.masked,
+        np.arange(4).view(Duck),
+    ],
+    ids=["dense", "no mask yet", "strided", "float16", "constant", "not NumPy's"],
+)
+def test_a_mask_is_not_dropped(exporter, masked):
+    exporter.send(np.ascontiguousarray(masked.data).view(np.ndarray))  # an array like it went before
+    for thing in (masked, {"a": masked}):
+        with pytest.raises(BufferError, match=r"would lose its mask.*array\.filled\(value\)"):
+            exporter.send(thing)
+    with pytest.raises(BufferError, match=r"would lose its mask.*array\.filled\(value\)"):
+        cuda_link.from_dlpack(masked)
+    assert exporter.statistics().published == 1
+    assert exporter.send(np.ma.array([1, 2], mask=[0, 1]).filled(7))
+
+
+def test_a_mask_of_an_array_interface(exporter):
+    interface = {"shape": (2,), "typestr": "|u1", "data": b"ab", "version": 3}
+    odd = type("Odd", (), {"__array_interface__": {**interface, "mask": np.array([True, False])}})()
+    with pytest.raises(BufferError, match="would lose its mask"):
+        exporter.send(odd)
+
+
+def test_a_record_may_have_a_field_that_is_called_mask(exporter):
+    records = np.rec.array([(1, 2)], dtype=[("mask", "u1"), ("x", "u1")])
+    with pytest.raises(TypeError, match="numbers and bool can"):
+        exporter.send(records)
+    exporter.send(records.mask)
+
+
+class Picture:
+    """As Pillow has them: its bool is 255, and palettes are not in the array."""
+
+    def __init__(self, mode, typestr="|u1"):
+        self.mode = mode
+        self.__array_interface__ = {"shape": (1, 4), "typestr": typestr, "data": b"\0\xff\1\0", "version": 3}
+
+    def getpalette(self):
+        return None
+
+
+@pytest.mark.parametrize("mode", ["P", "PA"])
+def test_a_palette_is_not_dropped(exporter, mode):
+    with pytest.raises(BufferError, match=r'palette.*image\.convert\("RGB"\)'):
+        exporter.send(Picture(mode))
+    assert exporter.statistics().published == 0
+
+
+def test_bool_of_pictures_is_0_or_1(exporter, importer):
+    exporter.send(Picture("1", "|b1"))
+    with importer.acquire(10) as frame:
+        assert frame.dtype == "bool" and frame.packed() == b"\0\1\1\0"
+    exporter.send(Picture("L"))
+    with importer.acquire(10) as frame:
+        assert frame.packed() == b"\0\xff\1\0"
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        np.array(["2020-01-01"], "M8[s]"),
+        np.array([1], "m8[s]"),
+        np.array([1, None]),
+        np.array(["ab"]),
+        np.array([b"a"]),
+        np.zeros(2, "V1"),
+        np.zeros(2, [("a", "i4")]),
+        np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f4")]),
+        np.array([1], np.longdouble),
+        np.array([1], np.clongdouble),
+        np.array([1], ">i4"),
+        np.arange(4, dtype=">f8")[::2],
+        np.array([1], ">f2"),
+        memoryview(np.array([1], ">u2")),
+    ],
+    ids=lambda what: str(getattr(what, "dtype", "memoryview")),
+)
+def test_elements_that_are_no_numbers_of_frames(exporter, what):
+    for thing in (what, {"a": what}):
+        with pytest.raises((TypeError, ValueError), match=r"big-endian|numbers and bool can"):
+            exporter.send(thing)
+    with pytest.raises((TypeError, ValueError, BufferError)):
+        cuda_link.from_dlpack(what)
+    assert exporter.statistics().published == 0
+
+
+def test_subclasses_that_lose_nothing(exporter, importer):
+    for array in (
+        np.ones((1, 2)).view(np.matrix),
+        np.arange(4).view(np.recarray),
+        np.bool_(True),
+        np.float16([1, 2]),
+    ):
+        exporter.send(array)
+        with importer.acquire(10) as frame:
+            assert np.array_equal(frame.numpy(), np.asarray(array))
+
+
+def test_what_numpy_can_make_an_array_of(exporter):
+    table = type("Table", (), {"__array__": lambda self, dtype=None: np.zeros(3)})()
+    with pytest.raises(TypeError, match=r"Table can't be sent.*numpy\.asarray"):
+        exporter.send(table)
+    with pytest.raises(TypeError, match=r"list can't be sent.*a dict of them$"):
+        exporter.send([1, 2])
