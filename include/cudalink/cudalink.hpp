@@ -483,6 +483,7 @@ public:
 
   [[nodiscard]] status wait(stream waiting) { return status(cudalink_hold_wait(raw_, waiting)); }
   [[nodiscard]] status use(stream using_it) { return status(cudalink_hold_use(raw_, using_it)); }
+  [[nodiscard]] status written(stream by) { return status(cudalink_hold_written(raw_, by)); }
   status release(stream after) {
     int code = cudalink_hold_release(raw_, after);
     bool kept = code == CUDALINK_ERROR_STREAM || code == CUDALINK_ERROR_CAPTURING ||

@@ -54,9 +54,9 @@ CUDALINK_API cudalink_hold *cudalink_hold_retain(cudalink_hold *hold);
  * that of the `drop` functions of cudalink/dlpack.h. */
 CUDALINK_API void cudalink_hold_drop(void *hold);
 
-/* Makes `stream` wait for the frame's pixels, without the CPU waiting, and remembers it as a user of
- * them. COMPLETE: the call itself waits for the pixels. Errors: those of cudalink_frame_wait; BUSY when
- * CUDALINK_HOLD_STREAMS others are remembered already. */
+/* Makes `stream` wait for the frame's pixels, and for what cudalink_hold_written named, without the CPU
+ * waiting, and remembers it as a user of them. COMPLETE: the call itself waits. Errors: those of
+ * cudalink_frame_wait; BUSY when CUDALINK_HOLD_STREAMS others are remembered already. */
 CUDALINK_API int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream);
 
 /* Only remembers the stream: the frame's pixels are used there, in an order that the caller has seen
@@ -64,9 +64,17 @@ CUDALINK_API int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream)
  * ask whether the hold is dead. Errors: STREAM, BUSY, FORKED. */
 CUDALINK_API int cudalink_hold_use(cudalink_hold *hold, cudalink_stream stream);
 
+/* Says that work queued on `stream` so far writes to the frame. Later waits of this hold
+ * (cudalink_hold_wait) come behind that stream, and so does the release, unless it says COMPLETE. What does
+ * not ask the hold does not wait: before cudalink_frame_to_host say cudalink_hold_wait(hold, COMPLETE).
+ * Consumers in other processes who hold the same frame are not ordered. COMPLETE: the writes are done;
+ * nothing is remembered. Errors: as cudalink_hold_use; INVALID_ARGUMENT (mapped read-only), STREAM (an
+ * event). */
+CUDALINK_API int cudalink_hold_written(cudalink_hold *hold, cudalink_stream stream);
+
 /* Gives one reference back and says after what. If it was the last one, the frame is released exactly
- * so (COMPLETE = nothing reads it any more; a stream or event = once it has come so far) and the
- * remembered streams do not count. If it was not the last one, the stream is remembered. Errors as
+ * so (COMPLETE = nothing uses it any more; a stream or event = once it has come so far, and those that
+ * wrote) and the other remembered streams do not count. If it was not the last one, the stream is remembered. Errors as
  * cudalink_frame_release; on STREAM, CAPTURING and BUSY the reference is still the caller's. */
 CUDALINK_API int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream);
 

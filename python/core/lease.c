@@ -153,7 +153,9 @@ static PyObject *lease_to_host(PyObject *self, PyObject *arguments) {
       cudalink_hold_retain(lease->hold); /* another thread may release meanwhile */
   int status;
   Py_BEGIN_ALLOW_THREADS;
-  status = cudalink_frame_to_host(cudalink_hold_frame(hold), out.buf, (uint64_t)out.len);
+  status = lease->written ? cudalink_hold_wait(hold, CUDALINK_STREAM_COMPLETE) : CUDALINK_OK;
+  if (status == CUDALINK_OK)
+    status = cudalink_frame_to_host(cudalink_hold_frame(hold), out.buf, (uint64_t)out.len);
   Py_END_ALLOW_THREADS;
   PyObject *answer = core_answer(lease->module, status);
   cudalink_hold_drop(hold);
@@ -200,6 +202,23 @@ static PyObject *lease_wait(PyObject *self, PyObject *arguments) {
   unsigned long long handle;
   if (!PyArg_ParseTuple(arguments, "IK", &kind, &handle)) return NULL;
   return core_lease_wait(lease, core_stream(kind, handle)) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* _written(kind, handle): later waits, and the release, come behind what is queued there */
+static PyObject *lease_written(PyObject *self, PyObject *arguments) {
+  struct core_lease *lease = core_lease_of(self);
+  unsigned kind;
+  unsigned long long handle;
+  if (!PyArg_ParseTuple(arguments, "IK", &kind, &handle)) return NULL;
+  if (!core_lease_hold(lease)) return NULL;
+  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_hold_written(hold, core_stream(kind, handle));
+  Py_END_ALLOW_THREADS;
+  cudalink_hold_drop(hold);
+  if (status == CUDALINK_OK) lease->written = true;
+  return core_answer(lease->module, status);
 }
 
 PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned) {
@@ -290,6 +309,7 @@ static PyMethodDef methods[] = {
     {"_to_host", lease_to_host, METH_VARARGS, NULL},
     {"_view", lease_view, METH_NOARGS, NULL},
     {"_wait", lease_wait, METH_VARARGS, NULL},
+    {"_written", lease_written, METH_VARARGS, NULL},
     {"_export", lease_export, METH_VARARGS, NULL},
     {"_give", core_lease_give, METH_O, NULL},
     {"_given", core_lease_given, METH_NOARGS, NULL},

@@ -15,6 +15,7 @@ struct core_lease {
   PyObject *layout;    /* Python's, once it was asked for */
   PyObject *weak;
   uint64_t bytes;       /* of the frame, from data */
+  bool written;         /* streams were named that write to it */
   cudalink_frame frame; /* last: only the planes that are there */
 };
 

@@ -129,6 +129,24 @@ class Array(low.Array):  # type: ignore[misc,name-defined]
         made: _Self = self._copy(*after)
         return made
 
+    def mark_written(self, stream: Any) -> None:
+        """Says that work queued on `stream` so far writes to it: what is read through this array, or a part
+        of it, comes behind that; whoever else looks at the memory has to see to it. -1: the writes are done.
+
+        Errors: ValueError (read-only), BufferError (in memory of the CPU there are no streams), TypeError,
+        StreamError, CapturingError.
+        """
+        named = _streams.resolve(stream)
+        if not self.writable:
+            raise ValueError(
+                "mark_written: this array is read-only, so nothing has written to it; use a copy"
+            )
+        if named == _streams.COMPLETE:
+            return
+        if not self._is_on_gpu():
+            raise BufferError(f"mark_written: this array is on {self.device}, which has no streams: say -1")
+        self._ready(*named)
+
     def _is_on_gpu(self) -> bool:
         return self.__dlpack_device__()[0] not in _ON_CPU
 

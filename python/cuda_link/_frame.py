@@ -134,6 +134,20 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         interface: dict[str, Any] = self._only_tensor().__cuda_array_interface__
         return interface
 
+    # ---- written to
+
+    def mark_written(self, stream: Any) -> None:
+        """Says that work queued on `stream` so far writes to this frame, which nobody else can know.
+
+        Whoever reads it later through this object (`__dlpack__`, `__cuda_array_interface__`, `copy`, `numpy`,
+        `send`) comes behind that stream, and so does its release; release(stream=-1) alone does not. -1: the
+        writes are done. Consumers in other processes, who may hold the same frame, are not ordered.
+
+        Errors: ValueError (released; read-only, as on kind host), TypeError, StreamError, BusyError (9th
+        stream), CapturingError, ForkedError.
+        """
+        self._written(*_streams.resolve(stream))
+
     # ---- its end
 
     def release(self, *, stream: Any = None, event: Any = None) -> None:

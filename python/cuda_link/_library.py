@@ -78,6 +78,7 @@ _SIGNATURES = {
     "cudalink_hold_drop": (None, c_void_p),
     "cudalink_hold_wait": (c_int, c_void_p, _abi.Stream),
     "cudalink_hold_use": (c_int, c_void_p, _abi.Stream),
+    "cudalink_hold_written": (c_int, c_void_p, _abi.Stream),
     "cudalink_hold_release": (c_int, c_void_p, _abi.Stream),
     "cudalink_slot_hold_take": (c_int, POINTER(c_void_p), _ID, _BUFFER),
     "cudalink_slot_hold_drop": (None, c_void_p),

@@ -107,6 +107,7 @@ class Lease:
     _device = _member("device")
     _said = _member("flags")
     _layout: Any = None
+    _is_written = False
     _hold: Hold | None = None
     _frame: _abi.Frame
     _held: set[int]
@@ -185,6 +186,8 @@ class Lease:
         hold = self._kept()
         size = memoryview(out).nbytes
         target = (ctypes.c_ubyte * size).from_buffer(out)
+        if self._is_written:
+            check(library.cudalink_hold_wait(hold.pointer, _abi.Stream(_abi.STREAM_COMPLETE, 0, 0)))
         check(library.cudalink_frame_to_host(library.cudalink_hold_frame(hold.pointer), target, size))
 
     def _view(self) -> memoryview:
@@ -198,6 +201,11 @@ class Lease:
     def _wait(self, kind: int, handle: int) -> None:
         hold = self._kept()
         check(library.cudalink_hold_wait(hold.pointer, _abi.Stream(kind, 0, handle)))
+
+    def _written(self, kind: int, handle: int) -> None:
+        hold = self._kept()
+        check(library.cudalink_hold_written(hold.pointer, _abi.Stream(kind, 0, handle)))
+        self._is_written = True
 
     def _export(self, plane: int, versioned: bool) -> Any:
         hold = self._kept()

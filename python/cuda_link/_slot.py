@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import _abi, _description, _streams
+from ._array import take
 from ._backend import low
 from ._content import Content
 from ._description import Layout
@@ -25,7 +27,17 @@ class LentSlot(Content):
     mapped as long as one of them lives, also beyond the end of the exporter.)
     """
 
-    __slots__ = ("_description", "_exporter", "_layout", "_limit", "_open", "_owner", "_slot", "stream")
+    __slots__ = (
+        "_description",
+        "_exporter",
+        "_layout",
+        "_limit",
+        "_open",
+        "_owner",
+        "_slot",
+        "_written",
+        "stream",
+    )
 
     def __init__(
         self, owner: ChannelExporter, description: _abi.Description, stream: Any, limit: int
@@ -37,6 +49,7 @@ class LentSlot(Content):
         self._slot = _abi.Slot()
         self._layout: Layout | None = None
         self._open = False
+        self._written: tuple[_streams.Stream, ...] = ()
         self.stream = stream
         """After what its pixels are complete; None = when the block ends."""
 
@@ -94,14 +107,46 @@ class LentSlot(Content):
     def publish(self, *, stream: Any = None) -> None:
         """Publishes now, after the work queued on `stream` so far; the end of the block does it too."""
         self._check()
-        named = self.stream if stream is None else stream
-        kind, handle = _streams.COMPLETE if named is None else _streams.resolve(named)
+        kind, handle = self._behind(self.stream if stream is None else stream)
         low.exporter_publish(self._exporter, self._slot, kind, handle)
         self._open = False
+
+    def mark_written(self, stream: Any) -> None:
+        """Says that work queued on `stream` writes to this slot: it is published, or given back, behind what
+        is queued there then, beside the stream that publish or `exporter.frame` names. Call it for each
+        stream. -1: the writes are done.
+
+        Errors: ValueError (not lent), BufferError (kind host has no streams), TypeError.
+        """
+        self._check()
+        named = _streams.resolve(stream)
+        if named == _streams.COMPLETE or named in self._written:
+            return
+        if not self._slot.device:
+            raise BufferError("mark_written: this slot is in memory of the CPU, which has no streams: say -1")
+        self._written += (named,)
+
+    def _behind(self, stream: Any = None) -> _streams.Stream:
+        """One that comes behind this stream and all that write. Of several it is one of the library's own,
+        which waits for them."""
+        named = _streams.COMPLETE if stream is None else _streams.resolve(stream)
+        streams = {named, *self._written} - {_streams.COMPLETE}
+        if len(streams) < 2:
+            return next(iter(streams), _streams.COMPLETE)
+        behind = _streams.Stream(*low.exporter_stream(self._exporter))
+        self._order(streams, behind)
+        return behind
+
+    def _order(self, streams: Iterable[_streams.Stream], behind: _streams.Stream) -> None:
+        for stream in streams:
+            array = take(low.slot_export(self._exporter, self._slot, self._description, 0, True))
+            array._ready(*stream)
+            array._wait(*behind)
 
     def publish_invalid(self, text: str) -> None:
         """Publishes it as invalid: consumers get it in its place, with this text (95 bytes)."""
         self._check()
+        self._order(self._written, _streams.COMPLETE)  # the next frame in this slot must not be written to
         low.exporter_publish_invalid(self._exporter, self._slot, text)
         self._open = False
 
@@ -109,14 +154,17 @@ class LentSlot(Content):
         """Gives it back unpublished."""
         self._check()
         self._open = False
-        low.exporter_abandon(self._exporter, self._slot, _abi.STREAM_COMPLETE, 0)
+        low.exporter_abandon(self._exporter, self._slot, *self._behind())
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if not self._open:
             return
         if kind is None:
             try:
-                after = _streams.COMPLETE if self.stream is None else _streams.resolve(self.stream)
+                if self._written:
+                    after = self._behind(self.stream)
+                else:
+                    after = _streams.COMPLETE if self.stream is None else _streams.resolve(self.stream)
                 low.exporter_publish(self._exporter, self._slot, after[0], after[1])
                 self._open = False
                 return
@@ -128,8 +176,11 @@ class LentSlot(Content):
     def _give_up(self) -> None:
         """abandon, while an exception is on its way, which that of a closed exporter must not hide."""
         self._open = False
+        behind = _streams.COMPLETE
+        with suppress(CudaLinkError):  # of a stream that can't be waited for
+            behind = self._behind()
         with suppress(CudaLinkError):
-            low.exporter_abandon(self._exporter, self._slot, _abi.STREAM_COMPLETE, 0)
+            low.exporter_abandon(self._exporter, self._slot, *behind)
 
     def __del__(self) -> None:
         if getattr(self, "_open", False):  # entered by hand, and forgotten: no other frame could be begun

@@ -109,6 +109,10 @@ class Tensor:
             "stream": None,
         }
 
+    def mark_written(self, stream: Any) -> None:
+        """As `Frame.mark_written`, of the whole frame."""
+        self._frame.mark_written(stream)
+
     def __repr__(self) -> str:
         return f"<Tensor {self.plane.name or self._index} of {self._frame!r}>"
 
@@ -145,3 +149,7 @@ class SlotTensor:
         return low.slot_export(
             slot._exporter, slot._slot, slot._description, self._index, is_versioned(max_version)
         )
+
+    def mark_written(self, stream: Any) -> None:
+        """As `LentSlot.mark_written`, of the whole slot."""
+        self._lent.mark_written(stream)

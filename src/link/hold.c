@@ -21,7 +21,8 @@ struct cudalink_hold {
   _Atomic uint32_t references;
   pthread_mutex_t mutex; /* guards what follows, until the last reference is gone */
   struct gpu_streams used;
-  cudalink_frame frame; /* last: only its planes that are there are kept */
+  struct gpu_streams written; /* those among them that wrote: readers come behind them */
+  cudalink_frame frame;       /* last: only its planes that are there are kept */
 };
 
 static int is_null(const char *call) {
@@ -38,7 +39,7 @@ int cudalink_hold_take(cudalink_hold **hold, cudalink_frame *frame) {
   if (!made) return error_set(CUDALINK_ERROR_NO_MEMORY, "%s: no memory for a hold", call);
   atomic_init(&made->references, 1);
   pthread_mutex_init(&made->mutex, NULL);
-  made->used.count = 0;
+  made->used.count = made->written.count = 0;
   memcpy(&made->frame, frame,
          offsetof(cudalink_frame, description.planes) +
              frame->description.plane_count * sizeof frame->description.planes[0]);
@@ -96,28 +97,100 @@ void cudalink_hold_drop(void *pointer) {
 
 /* ---- streams ---------------------------------------------------------------------------------- */
 
+/* `stream`, or the caller, waits for what others wrote. Streams only: what is queued on them later is waited
+ * for, too. */
+static int wait_for_writes(const cudalink_hold *hold, const struct gpu_streams *written,
+                           cudalink_stream stream) {
+  struct link_readable readable;
+  if (!written->count) return CUDALINK_OK;
+  int status = link_frame_readable(&hold->frame, "cudalink_hold_wait", false, &readable);
+  if (status < 0) return status;
+  const struct gpu_operations *operations = readable.device->operations;
+  status = operations->stream_check(readable.device, stream);
+  cudalink_stream named = gpu_streams_name(stream); /* two threads' own streams have one name */
+  for (uint32_t i = 0; i < written->count && status == CUDALINK_OK; i++) {
+    cudalink_stream earlier = written->streams[i];
+    bool is_same = earlier.kind == named.kind && earlier.handle == named.handle;
+    if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
+      status = operations->stream_finish(readable.device, earlier);
+    else if (!is_same || stream.kind == CUDALINK_STREAM_KIND_PER_THREAD)
+      status = operations->stream_after(readable.device, stream, earlier);
+  }
+  return status;
+}
+
+static int prepare_read(const cudalink_hold *hold, cudalink_stream stream) {
+  int status = cudalink_frame_wait(&hold->frame, stream);
+  return status < 0 ? status : wait_for_writes(hold, &hold->written, stream);
+}
+
+static int prepare_use(const cudalink_hold *hold, cudalink_stream stream) {
+  return link_frame_check(&hold->frame, stream);
+}
+
 /* Runs `prepare` with the stream and remembers it when that went well. */
 static int remember(cudalink_hold *hold, cudalink_stream stream,
-                    int (*prepare)(const cudalink_frame *frame, cudalink_stream stream)) {
+                    int (*prepare)(const cudalink_hold *hold, cudalink_stream stream),
+                    bool writes) {
   pthread_mutex_lock(&hold->mutex);
   int status = gpu_streams_check(&hold->used, stream);
-  if (status == CUDALINK_OK) status = prepare(&hold->frame, stream);
+  if (status == CUDALINK_OK) status = prepare(hold, stream);
   if (status == CUDALINK_OK) gpu_streams_add(&hold->used, stream);
+  if (status == CUDALINK_OK && writes) gpu_streams_add(&hold->written, stream);
   pthread_mutex_unlock(&hold->mutex);
   return status;
 }
 
+static struct gpu_streams written_of(cudalink_hold *hold) {
+  pthread_mutex_lock(&hold->mutex);
+  struct gpu_streams written = hold->written;
+  pthread_mutex_unlock(&hold->mutex);
+  return written;
+}
+
+/* Without the mutex: other threads have streams to name meanwhile. */
+static int wait_by_cpu(cudalink_hold *hold) {
+  int status = cudalink_frame_wait(&hold->frame, CUDALINK_STREAM_COMPLETE);
+  if (status < 0) return status;
+  struct gpu_streams written = written_of(hold);
+  return wait_for_writes(hold, &written, CUDALINK_STREAM_COMPLETE);
+}
+
 int cudalink_hold_wait(cudalink_hold *hold, cudalink_stream stream) {
   if (!hold) return is_null("cudalink_hold_wait");
-  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
-    return cudalink_frame_wait(&hold->frame, stream);
-  return remember(hold, stream, cudalink_frame_wait);
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return wait_by_cpu(hold);
+  return remember(hold, stream, prepare_read, false);
 }
 
 int cudalink_hold_use(cudalink_hold *hold, cudalink_stream stream) {
   if (!hold) return is_null("cudalink_hold_use");
   if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return service_check_fork();
-  return remember(hold, stream, link_frame_check);
+  return remember(hold, stream, prepare_use, false);
+}
+
+int cudalink_hold_written(cudalink_hold *hold, cudalink_stream stream) {
+  static const char call[] = "cudalink_hold_written";
+  if (!hold) return is_null(call);
+  if (!hold->frame.writable)
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                     "%s: frame %llu is mapped read-only, so nothing has written to it; write to a "
+                     "copy of it, or open the importer with `writable` on a GPU",
+                     call, (unsigned long long)hold->frame.sequence);
+  if (stream.kind == CUDALINK_STREAM_KIND_EVENT)
+    return error_set(CUDALINK_ERROR_STREAM, "%s: name the stream that wrote, not an event", call);
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return service_check_fork();
+  return remember(hold, stream, prepare_use, true);
+}
+
+/* The last reference, given back behind this stream and those that wrote. */
+static int release_behind(cudalink_hold *hold, const char *call, cudalink_stream stream) {
+  struct gpu_streams behind = {.count = 0};
+  if (stream.kind != CUDALINK_STREAM_KIND_COMPLETE) behind = hold->written;
+  if (!behind.count) return link_frame_release(&hold->frame, call, &stream, 1);
+  int status = gpu_streams_check(&behind, stream);
+  if (status < 0) return status;
+  gpu_streams_add(&behind, stream);
+  return link_frame_release(&hold->frame, call, behind.streams, behind.count);
 }
 
 int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream) {
@@ -129,7 +202,7 @@ int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream) {
     if (status == CUDALINK_OK || status == CUDALINK_ERROR_FORKED) cudalink_hold_drop(hold);
     return status;
   }
-  int status = link_frame_release(&hold->frame, call, &stream, 1);
+  int status = release_behind(hold, call, stream);
   if (!hold->frame.lease || status == CUDALINK_ERROR_FORKED) discard(hold);
   return status;
 }

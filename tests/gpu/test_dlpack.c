@@ -307,6 +307,82 @@ TEST(dlpack_while_a_stream_captures, 60) {
   close_channel(&channel);
 }
 
+/* ---- written to ------------------------------------------------------------------------------------------ */
+
+static void expect_on_host(cudalink_hold *hold, uint64_t bytes, uint64_t pattern) {
+  char *read = malloc(bytes);
+  CHECK_OK(cudalink_hold_wait(hold, CUDALINK_STREAM_COMPLETE));
+  CHECK_OK(cudalink_frame_to_host(cudalink_hold_frame(hold), read, bytes));
+  CHECK_EQUAL(gpu_pattern_wrong(read, bytes, pattern), 0);
+  free(read);
+}
+
+/* A stream that is not the reader's writes slowly: readers come behind it, and so does the next frame in that
+ * slot, whatever stream the release names. */
+static void write_and_read(struct channel *channel, CUstream writer, CUstream reader,
+                           cudalink_stream named, CUdeviceptr counts) {
+  publish(channel, 0);
+  cudalink_hold *hold = take(channel, CUDALINK_STREAM_COMPLETE);
+  void *data = cudalink_hold_frame(hold)->data;
+  gpu_fill(writer, data, channel->bytes, 77, 2 * MILLISECOND);
+  CHECK_OK(cudalink_hold_written(hold, ON(writer)));
+  CHECK_OK(cudalink_hold_wait(hold, named));
+  gpu_check(reader, data, channel->bytes, 77, 0, counts);
+  CHECK_EQUAL(gpu_counts_read(counts, reader).wrong, 0);
+  gpu_fill(writer, data, channel->bytes, 78, 2 * MILLISECOND);
+  expect_on_host(hold, channel->bytes, 78);
+  gpu_fill(writer, data, channel->bytes, 79, 2 * MILLISECOND);
+  CHECK_OK(cudalink_hold_written(hold, ON(writer)));
+  CHECK_OK(cudalink_hold_release(hold, named));
+  for (int i = 0; i < 6; i++) {
+    uint64_t sequence = publish(channel, 0);
+    hold = take(channel, CUDALINK_STREAM_COMPLETE);
+    expect_on_host(hold, channel->bytes, sequence);
+    cudalink_hold_drop(hold);
+  }
+}
+
+TEST(hold_comes_behind_what_wrote, 60) {
+  struct channel channel;
+  gpu_start();
+  open_channel(&channel, CUDALINK_KIND_VMM, true);
+  CUstream writer = gpu_stream(), reader = gpu_stream();
+  CUdeviceptr counts = gpu_counts_make();
+  for (int round = 0; round < 10; round++) {
+    write_and_read(&channel, writer, reader, ON(reader), counts);
+    write_and_read(&channel, writer, CU_STREAM_LEGACY, CUDALINK_STREAM_LEGACY, counts);
+    write_and_read(&channel, CU_STREAM_LEGACY, reader, ON(reader), counts);
+    write_and_read(&channel, writer, CU_STREAM_PER_THREAD, CUDALINK_STREAM_PER_THREAD, counts);
+    write_and_read(&channel, writer, writer, ON(writer), counts);
+  }
+  close_channel(&channel);
+}
+
+TEST(hold_written_refuses, 60) {
+  struct channel channel;
+  gpu_start();
+  CHECK_STATUS(cudalink_hold_written(NULL, CUDALINK_STREAM_COMPLETE),
+               CUDALINK_ERROR_INVALID_ARGUMENT);
+  for (int writable = 0; writable < 2; writable++) {
+    open_channel(&channel, CUDALINK_KIND_VMM, writable);
+    publish(&channel, 0);
+    cudalink_hold *hold = take(&channel, CUDALINK_STREAM_COMPLETE);
+    if (writable) {
+      CHECK_OK(cudalink_hold_written(hold, CUDALINK_STREAM_COMPLETE));
+      CHECK_STATUS(cudalink_hold_written(hold, (cudalink_stream){.kind = 77}),
+                   CUDALINK_ERROR_STREAM);
+      CHECK_STATUS(cudalink_hold_written(
+                       hold, (cudalink_stream){.kind = CUDALINK_STREAM_KIND_EVENT, .handle = 8}),
+                   CUDALINK_ERROR_STREAM);
+    } else {
+      CHECK_STATUS(cudalink_hold_written(hold, ON(channel.stream)),
+                   CUDALINK_ERROR_INVALID_ARGUMENT);
+    }
+    cudalink_hold_drop(hold);
+    close_channel(&channel);
+  }
+}
+
 /* ---- arrays --------------------------------------------------------------------------------------------- */
 
 #define SIDE 64 /* of the picture; words of 8 bytes: SIDE / 2 a row */
