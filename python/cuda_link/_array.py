@@ -8,6 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _abi, _dtypes, _frameworks, _streams
+from ._answer import NO, YES, Answer
 from ._backend import low
 from ._dtypes import Dtype
 from ._exchange import (
@@ -96,9 +97,10 @@ class Array(low.Array):  # type: ignore[misc,name-defined]
         return int(self._look()[0])
 
     @property
-    def writable(self) -> bool:
-        """May it be written to? (A legacy capsule can't say that it may not.)"""
-        return not self._look()[3] & _abi.DLPACK_READ_ONLY
+    def writable(self) -> Answer:
+        """May it be written to? (A legacy capsule can't say that it may not.) `array.writable()` says the
+        same."""
+        return NO if self._look()[3] & _abi.DLPACK_READ_ONLY else YES
 
     @property
     def is_dense(self) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _abi, _description, _frameworks, _streams
+from ._answer import NO, YES, Answer
 from ._backend import low
 from ._content import Content
 from ._copy import FrameCopy, copy_frame, packed_frame
@@ -58,9 +59,9 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         return _KINDS.get(self._kind, str(self._kind))
 
     @property
-    def writable(self) -> bool:
-        """May this mapping be written to? Never on kind host."""
-        return bool(self._writable)
+    def writable(self) -> Answer:
+        """May this mapping be written to? Never on kind host. `frame.writable()` says the same."""
+        return YES if self._writable else NO
 
     @property
     def pending(self) -> bool:

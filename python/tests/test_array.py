@@ -359,6 +359,24 @@ def test_torch():
             cuda_link.from_dlpack(bad)
 
 
+def test_writable_is_a_property_and_may_be_called():
+    owner = np.zeros(3)
+    for writable in (True, False):
+        array = cuda_link.from_dlpack(owner) if writable else cuda_link.from_dlpack(read_only())
+        assert bool(array.writable) is array.writable() is writable
+        assert array.writable == writable and repr(array.writable) == f"{array.writable}" == str(writable)
+
+
+def read_only():
+    """A tensor that says so, whatever this NumPy can."""
+    with cuda_link.open_exporter("read_only", shape=(4,), kind="host") as exporter:
+        with cuda_link.open_importer("read_only", timeout=10) as importer:
+            exporter.send(b"abcd")
+            frame = importer.acquire(10)
+            assert frame.writable() is False and not frame.writable
+            return frame
+
+
 def test_a_masked_tensor_of_torch():
     torch = pytest.importorskip("torch")
     masked = pytest.importorskip("torch.masked")
