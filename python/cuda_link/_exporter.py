@@ -16,6 +16,7 @@ from ._device_source import DeviceSource
 from ._end import End
 from ._errors import BusyError
 from ._importer import _device
+from ._oddities import detached
 from ._plan import Plan, Planner
 from ._slot import LentSlot
 from ._statistics import ExporterStatistics, exporter_statistics
@@ -51,6 +52,7 @@ class ChannelExporter(End):
         duration: int | None = None,
         time_base: Any = None,
         user: Any = None,
+        detach: bool = False,
     ) -> bool:
         """Publishes a frame with one copy of `data`; with none if it is one dense array that lies in a memory
         pool (`cuda_link.torch.torch_mempool`), which then must not be written to any more.
@@ -63,10 +65,12 @@ class ChannelExporter(End):
         timeout: seconds to wait for a free slot; 0 = none, None = no limit.
         pts, duration: when to show it, in units of time_base (seconds, a Fraction).
         user: bytes (or any buffer) that travel with the frame, at most user_size of `open_exporter`.
+        detach: send tensors that require grad without their history; else they are refused.
 
         Returns True; False when nothing was free in time (counted in statistics().dropped).
         Errors: TypeError, ValueError, BufferError (data that can't be sent), ClosedError, NoSpaceError.
         """
+        data = detached(data) if detach else data
         after = None if stream is None else _streams.resolve(stream)
         if timeout != 0 or not (pts is duration is time_base is user is None):
             return self._send(self._planner.plan(data, after), after, timeout, pts, duration, time_base, user)

@@ -10,7 +10,7 @@ from ._array import Array, take
 from ._device_source import is_on_gpu, of_dlpack
 from ._driver import synchronize
 from ._exchange import unordered
-from ._oddities import refuse_oddities
+from ._oddities import detached, refuse_oddities
 from ._streams import Stream
 
 
@@ -26,17 +26,18 @@ def _taken(x: Any, after: Stream | None) -> tuple[Array, Stream | None]:
     )
 
 
-def from_dlpack(x: Any, /, *, copy: bool | None = None, stream: Any = None) -> Array:
+def from_dlpack(x: Any, /, *, copy: bool | None = None, stream: Any = None, detach: bool = False) -> Array:
     """An array over the memory of `x`, which stays as long as any array of it lives.
 
     x: an object with `__dlpack__` (NumPy, torch, CuPy, JAX, frames, slots, Array), or a DLPack capsule, which
     is used up; in memory of the CPU, pinned or managed, or on any GPU of CUDA.
     copy: True = memory of its own, writable. False and None = shared: whatever can be taken at all is shared.
     stream: on a GPU, after what `x` is complete; None = its own ordering. A capsule has none: say it.
+    detach: take a tensor that requires grad without its history; else it is refused.
 
     Errors: TypeError (no array), BufferError (can't be shared; a capsule that was used), ValueError.
     """
-    taken, after = _taken(x, None if stream is None else _streams.resolve(stream))
+    taken, after = _taken(detached(x) if detach else x, None if stream is None else _streams.resolve(stream))
     if not is_on_gpu(taken) or not taken.address:
         return taken.copy() if copy else taken
     if after is None:

@@ -7,6 +7,7 @@ wrong sign; NumPy exports a masked array without its mask, and Pillow a picture 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 # Flags and methods of torch.Tensor; libraries that imitate it have them too.
@@ -72,6 +73,13 @@ def _refuse_layout(array: Any) -> None:
         _refuse("a nested tensor", "its parts (tensor.unbind()), or tensor.to_padded_tensor(0)")
     if array.layout is not torch.strided:
         _refuse(f"a tensor of the layout {array.layout}", "tensor.to_dense()")
+
+
+def detached(data: Any) -> Any:
+    """For who said detach=True: a tensor that requires grad, or those of a dict, without their history."""
+    if isinstance(data, Mapping):
+        return {name: detached(array) for name, array in data.items()}
+    return data.detach() if getattr(data, "requires_grad", False) is True else data
 
 
 def bool_as_bytes(array: Any) -> Any:

@@ -199,3 +199,23 @@ def test_what_numpy_can_make_an_array_of(exporter):
         exporter.send(table)
     with pytest.raises(TypeError, match=r"list can't be sent.*a dict of them$"):
         exporter.send([1, 2])
+
+
+class Graded:
+    """A tensor that requires grad, of what torch there may be."""
+
+    requires_grad = True
+
+    def detach(self):
+        return np.arange(4, dtype=np.uint8)
+
+
+def test_tensors_that_require_grad_are_sent_when_told_so(exporter, importer):
+    for data in (Graded(), {"": Graded()}, {"": np.arange(4, dtype=np.uint8)}):
+        exporter.send(data, detach=True)
+        with importer.acquire(10) as frame:
+            assert frame.packed() == bytes(range(4))
+    assert cuda_link.from_dlpack(Graded(), detach=True).numpy().tolist() == [0, 1, 2, 3]
+    for refused in (lambda: exporter.send(Graded()), lambda: cuda_link.from_dlpack(Graded(), detach=False)):
+        with pytest.raises(BufferError, match=r"detach\(\)"):
+            refused()
