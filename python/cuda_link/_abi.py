@@ -403,14 +403,14 @@ class ChannelInfo(Structure):
     ]
 
 
-def encode(text: str | None) -> bytes | None:
+def encode(text: str | None, what: str = "text") -> bytes | None:
     """UTF-8 for a struct; a NUL inside would end it early, so it is refused."""
     if text is None:
         return None
     if not isinstance(text, str):
-        raise TypeError(f"a str is needed, not {type(text).__name__}")
+        raise TypeError(f"{what}={text!r}: it is a str")
     if "\0" in text:
-        raise ValueError(f"{text!r} has a NUL in it")
+        raise ValueError(f"{what}={text!r}: there is a NUL in it")
     return text.encode()
 
 

@@ -8,6 +8,7 @@ from ctypes import sizeof
 from typing import Any, NamedTuple, Union
 
 from . import _abi
+from ._arguments import folder
 from ._backend import low
 from ._importer import POLICIES
 from ._wait import nanoseconds
@@ -98,16 +99,12 @@ def _channel(info: Any) -> Channel:
 def channels(directory: Directory = None, *, timeout: float = 1.0) -> list[Channel]:
     """The channels of all the usual folders, or of one. Asks all producers at once and waits at most
     `timeout` seconds; takes no part in any channel."""
-    raw = low.channels_list(_path(directory), nanoseconds(timeout))
+    raw = low.channels_list(folder(directory), nanoseconds(timeout))
     size = sizeof(_abi.ChannelInfo)
     return [_channel(_abi.ChannelInfo.from_buffer_copy(raw, i)) for i in range(0, len(raw), size)]
 
 
 def clean(directory: Directory = None) -> int:
     """Removes what dead producers left behind, never a living one's; returns how many names."""
-    removed: int = low.channels_clean(_path(directory))
+    removed: int = low.channels_clean(folder(directory))
     return removed
-
-
-def _path(directory: Directory) -> str | None:
-    return None if directory is None else os.fspath(directory)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from operator import index
 from typing import Any, NamedTuple
 
-from . import _abi, _dtypes
+from . import _abi, _arguments, _dtypes
 from ._backend import low
 from ._dtypes import Dtype
 
@@ -182,8 +182,12 @@ def make(
             raise TypeError(f"planes={planes!r}: it is {{name: (shape, dtype)}}")
         if not planes:
             raise ValueError("planes is empty; a frame has 1 to 16")
-        for name, (extents, kind) in planes.items():
-            _add_tensor(description, name, extents, kind)
+        for name, said in planes.items():
+            try:
+                extents, kind = said
+            except (TypeError, ValueError):
+                raise TypeError(f"planes={{{name!r}: {said!r}}}: a plane is said by (shape, dtype)") from None
+            _add_tensor(description, _arguments.plane_name(name), extents, kind)
     elif format is not None:
         if dtype is not None:
             raise TypeError(f"the format {format} says what the elements are: leave dtype out")
@@ -196,7 +200,7 @@ def make(
 
 
 def _describe_picture(description: _abi.Description, format: str, shape: Any) -> None:
-    number = low.format_from_name(format)
+    number = low.format_from_name(_arguments.text("format", format))
     if not number:
         raise ValueError(f"{format!r} is no picture format; these are: {', '.join(formats())}")
     try:
@@ -229,12 +233,14 @@ def stamped(
     if pts is None and duration is None and time_base is None and user is None:
         return description
     copy = _abi.Description.from_buffer_copy(description)
-    copy.timing.pts = 0 if pts is None else index(pts)
-    copy.timing.duration = 0 if duration is None else index(duration)
+    copy.timing.pts = 0 if pts is None else _arguments.whole("pts", pts)
+    copy.timing.duration = 0 if duration is None else _arguments.whole("duration", duration)
     if time_base is not None:
         try:
             base = Fraction(time_base)
-        except OverflowError:
+        except TypeError:
+            raise TypeError(f"time_base={time_base!r}: it is a number of seconds, a Fraction") from None
+        except (OverflowError, ValueError):
             raise ValueError(f"time_base={time_base}: it is a number of seconds") from None
         copy.timing.time_base_numerator, copy.timing.time_base_denominator = base.numerator, base.denominator
     copy.user_size = len(user) if user else 0

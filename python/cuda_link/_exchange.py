@@ -7,6 +7,7 @@ from operator import index
 from typing import Any
 
 from . import _abi, _streams
+from ._arguments import flag
 from ._streams import Stream
 
 Device = tuple[int, int]
@@ -47,8 +48,17 @@ def consumer_stream(stream: Any, device: Device) -> Stream | None:
     return _streams.LEGACY if stream is None else _streams.resolve(stream)
 
 
+def check_copy(copy: bool | None) -> None:
+    """It is True, False or None."""
+    try:
+        flag("copy", copy)
+    except TypeError:
+        raise TypeError(f"__dlpack__(copy={copy!r}): True, False or None") from None
+
+
 def must_cross(wanted: Device | None, device: Device, copy: bool | None) -> bool:
     """Is a copy to the CPU asked for? BufferError for any other device."""
+    check_copy(copy)
     if wanted is None:
         return False
     try:

@@ -6,10 +6,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from ctypes import addressof
-from operator import index
 from typing import Any
 
-from . import _abi, _description, _streams, _wait
+from . import _abi, _arguments, _description, _streams, _wait
 from ._array import Array
 from ._backend import low
 from ._device_source import DeviceSource
@@ -101,7 +100,7 @@ class ChannelExporter(End):
         time_base: Any = None,
         user: Any = None,
     ) -> bool:
-        own_data = None if user is None else bytes(memoryview(user))
+        own_data = None if user is None else _user_bytes(user)
         description = _description.stamped(plan.description, pts, duration, time_base, own_data)
         limit = _wait.nanoseconds(timeout)
         try:
@@ -258,9 +257,7 @@ class ChannelExporter(End):
         if not (shape is None and dtype is None and format is None and planes is None):
             description = _description.make(shape, dtype, format, planes)
         if user_size != 0 or not (pts is duration is time_base is None):
-            size = index(user_size)
-            if not 0 <= size <= _abi.MAX_USER_SIZE:
-                raise ValueError(f"user_size={size}; it is 0 to {_abi.MAX_USER_SIZE}")
+            size = _arguments.whole("user_size", user_size, 0, _abi.MAX_USER_SIZE)
             user = bytes(size) if size else None
             description = _description.stamped(description, pts, duration, time_base, user)
         return LentSlot(self, description, stream, _wait.nanoseconds(timeout))
@@ -269,7 +266,7 @@ class ChannelExporter(End):
 
     def wait_consumers(self, count: int = 1, timeout: float | None = None) -> None:
         """Waits until so many consumers are connected. Errors: TimedOutError, ClosedError."""
-        number = index(count)
+        number = _arguments.whole("count", count)
         if not 0 <= number < 2**32:
             raise ValueError(f"count={count}: a channel has 0 to 64 consumers")
         _wait.wait(lambda ns: low.exporter_wait_consumers(self._id, number, ns), _wait.nanoseconds(timeout))
@@ -293,6 +290,13 @@ class ChannelExporter(End):
 
     def _close(self, identifier: int) -> None:
         low.exporter_close(identifier)
+
+
+def _user_bytes(user: Any) -> bytes:
+    try:
+        return bytes(memoryview(user))
+    except TypeError:
+        raise TypeError(f"user={user!r}: it is bytes, or another buffer") from None
 
 
 def open_exporter(
@@ -335,28 +339,31 @@ def open_exporter(
     Errors: NameInUseError (says by which program), ValueError, NoSpaceError, RefusedError,
     UnsupportedError and GpuError (GPU kinds), ForkedError.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {kind!r}; it is one of {', '.join(KINDS)}")
     description = _description.make(shape, dtype, format, planes)
     if isinstance(allowed_users, (str, bytes)):
         raise TypeError(f"allowed_users={allowed_users!r}; it is a list of uids")
-    users = list(allowed_users)
+    try:
+        users = [_arguments.whole("a uid of allowed_users", user) for user in allowed_users]
+    except TypeError:
+        raise TypeError(f"allowed_users={allowed_users!r}; it is a list of uids") from None
     if len(users) > 16:
         raise ValueError(f"{len(users)} allowed users; there may be 16")
     if not all(0 <= user < 2**32 for user in users):
         raise ValueError(f"allowed_users={users}; a uid has 32 bits")
     spec = _abi.ExporterSpec(
-        name=_abi.encode(name),
+        name=_abi.encode(_arguments.text("name", name)),
         description=addressof(description),
         plane_count=description.plane_count,
-        user_size=user_size,
-        slots=slots,
-        max_slots=max_slots,
+        user_size=_arguments.whole("user_size", user_size),
+        slots=_arguments.whole("slots", slots),
+        max_slots=_arguments.whole("max_slots", max_slots),
         kind=KINDS[kind],
         device=_device(device),
-        directory=_abi.encode(None if directory is None else os.fspath(directory)),
-        hold_limit=_wait.nanoseconds(hold_limit),
-        zombie_limit=zombie_limit,
+        directory=_abi.encode(_arguments.folder(directory), "directory"),
+        hold_limit=_wait.nanoseconds(hold_limit, "hold_limit"),
+        zombie_limit=_arguments.whole("zombie_limit", zombie_limit),
         refuse_writers=read_only,
         allowed_user_count=len(users),
     )

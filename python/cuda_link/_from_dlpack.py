@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _abi, _streams
+from ._arguments import flag
 from ._array import Array, take
 from ._device_source import is_on_gpu, of_dlpack
 from ._driver import synchronize
@@ -37,6 +38,7 @@ def from_dlpack(x: Any, /, *, copy: bool | None = None, stream: Any = None, deta
 
     Errors: TypeError (no array), BufferError (can't be shared; a capsule that was used), ValueError.
     """
+    flag("from_dlpack: copy", copy)
     taken, after = _taken(detached(x) if detach else x, None if stream is None else _streams.resolve(stream))
     if not is_on_gpu(taken) or not taken.address:
         return taken.copy() if copy else taken

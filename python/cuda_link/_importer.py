@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from . import _abi, _streams, _wait
+from . import _abi, _arguments, _streams, _wait
 from ._backend import low
 from ._description import LayoutCache
 from ._end import End
@@ -25,7 +25,7 @@ POLICIES = {"latest": 0, "ready_only": 1, "in_order": 2, "every": 3, "shared": 4
 def _policy(policy: str | None, group: str | None) -> int:
     if policy is None:
         policy = "latest" if group is None else "shared"
-    if policy not in POLICIES:
+    if not isinstance(policy, str) or policy not in POLICIES:
         raise ValueError(f"{policy!r} is no policy; these are: {', '.join(POLICIES)}")
     if (policy == "shared") != (group is not None):
         raise ValueError(
@@ -37,9 +37,7 @@ def _policy(policy: str | None, group: str | None) -> int:
 def _device(device: int | None) -> int:
     if device is None:
         return 0
-    if not 0 <= device < 2**31 - 1:
-        raise ValueError(f"device {device}: GPUs are numbered from 0")
-    return device + 1
+    return _arguments.whole("device", device, 0, 2**31 - 2) + 1
 
 
 class Held(set[int]):
@@ -104,7 +102,11 @@ class ChannelImporter(End):
         PeerLostError (the producer died) and EndedError (it closed): each once, then acquire waits for
         the next producer; EvictedError, ClosedError, RefusedError, VersionError, ProtocolError.
         """
-        if stream is None and (timeout is None or timeout >= 0):
+        try:
+            is_plain = stream is None and (timeout is None or timeout >= 0)
+        except TypeError:  # said below
+            is_plain = False
+        if is_plain:
             frame: Frame | None = _try(self._id, self._hold, self._held, Frame)
             if frame is not None:
                 return frame
@@ -236,19 +238,18 @@ def open_importer(
     """
     if access not in ("read", "write"):
         raise ValueError(f'access {access!r}; it is "read" or "write"')
-    if not 1 <= hold <= _abi.MAX_HOLD:
-        raise ValueError(f"hold={hold}; it is 1 to {_abi.MAX_HOLD}")
+    hold = _arguments.whole("hold", hold, 1, _abi.MAX_HOLD)
     spec = _abi.ImporterSpec(
-        name=_abi.encode(name),
+        name=_abi.encode(_arguments.text("name", name)),
         policy=_policy(policy, group),
-        group=_abi.encode(group),
+        group=_abi.encode(group, "group"),
         hold=hold,
         writable=access == "write",
         isolated=isolated,
         gpu_wait=gpu_wait,
         once=once,
         device=_device(device),
-        directory=_abi.encode(None if directory is None else os.fspath(directory)),
+        directory=_abi.encode(_arguments.folder(directory), "directory"),
         open_timeout=_wait.nanoseconds(timeout),
         gpu_wait_limit=_wait.limited("gpu_wait_limit", gpu_wait_limit),
         spin=_wait.limited("spin", spin),

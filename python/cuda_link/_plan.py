@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Optional
 
 from . import _abi, _description, _streams
+from ._arguments import plane_name
 from ._backend import low
 from ._device_source import DeviceSource, framework_stream
 from ._dtypes import Dtype
@@ -78,7 +79,9 @@ class Planner:
             # Arrays of several frameworks: one stream.
             named = next(filter(None, map(framework_stream, data.values())), None)
             unnamed = self._unnamed if named is None else lambda: named
-            found = [(name, source(array, stream, unnamed)) for name, array in data.items()]
+            found: list[tuple[str | None, AnySource]] = [
+                (plane_name(name), source(array, stream, unnamed)) for name, array in data.items()
+            ]
         else:
             found = [(None, source(data, stream, self._unnamed))]
         sources = [(name, part) for name, part in found if isinstance(part, Source)]

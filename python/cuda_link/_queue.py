@@ -8,10 +8,10 @@ import threading
 import time
 from multiprocessing import util
 from multiprocessing.reduction import DupFd
-from operator import index
 from queue import Empty, Full
 from typing import Any, Callable
 
+from ._arguments import whole
 from ._errors import ChannelNotFoundError, EndedError, PeerLostError, TimedOutError
 from ._queue_channels import Cell, Cells, Readers
 from ._queue_item import Parts, apart, together
@@ -123,7 +123,11 @@ def _sweep_lingering() -> None:
 def _deadline(block: bool, timeout: float | None) -> float | None:
     if not block:
         return 0.0
-    if timeout is not None and not timeout >= 0:
+    try:
+        is_limit = timeout is None or timeout >= 0
+    except TypeError:
+        raise TypeError(f"timeout={timeout!r}: it is a number of seconds, or None for no limit") from None
+    if not is_limit:
         raise ValueError("'timeout' must be a non-negative number")
     if timeout is None or timeout > _LONGEST:
         return None
@@ -168,7 +172,7 @@ class Queue:
     """
 
     def __init__(self, maxsize: int = 0) -> None:
-        size = index(maxsize)
+        size = whole("maxsize", maxsize)
         if size > _MOST_ITEMS:
             raise ValueError(f"maxsize={size}: a queue has room for {_MOST_ITEMS} items at most")
         _sweep_lingering()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import _abi, _description, _streams
+from . import _abi, _arguments, _description, _streams
 from ._array import take
 from ._backend import low
 from ._content import Content
@@ -147,6 +147,7 @@ class LentSlot(Content):
         """Publishes it as invalid: consumers get it in its place, with this text (95 bytes)."""
         self._check()
         self._order(self._written, _streams.COMPLETE)  # the next frame in this slot must not be written to
+        _arguments.text("text", text)
         low.exporter_publish_invalid(self._exporter, self._slot, text)
         self._open = False
 

@@ -19,6 +19,7 @@ from ._exchange import (
     TYPESTRS,
     Device,
     Version,
+    check_copy,
     check_host_stream,
     consumer_stream,
     device_of,
@@ -143,6 +144,7 @@ class SlotTensor:
         self._lent._check()
         device = self.__dlpack_device__()
         consumer_stream(stream, device)
+        check_copy(copy)
         if copy or must_cross(dl_device, device, False):
             raise BufferError("a lent slot is there to be written in place: a copy makes no sense")
         slot = self._lent

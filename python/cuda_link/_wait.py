@@ -17,22 +17,29 @@ SLICE = 200_000_000  # ns; how long Ctrl-C may take
 """Waits that are not longer take one call."""
 
 
-def nanoseconds(timeout: float | None) -> int:
+def nanoseconds(timeout: float | None, name: str = "timeout") -> int:
     """None = no limit; else seconds, 0 or more."""
     if timeout == 0:
         return 0
     if timeout is None:
         return FOREVER
-    if not timeout >= 0:
-        raise ValueError(f"a time-out of {timeout} s; it is 0 or more, or None for no limit")
-    return int(timeout * 1e9) if timeout < FOREVER / 1e9 else FOREVER
+    try:
+        is_limit = bool(timeout >= 0)
+        if is_limit:
+            return int(timeout * 1e9) if timeout < FOREVER / 1e9 else FOREVER
+    except TypeError:
+        raise TypeError(f"{name}={timeout!r}: it is a number of seconds, or None for no limit") from None
+    raise ValueError(f"{name}={timeout}: a time-out is 0 or more seconds, or None for no limit")
 
 
 def limited(name: str, seconds: float) -> int:
     """As `nanoseconds`, of an argument that has to have an end."""
     if seconds is None:
         raise TypeError(f"{name}=None: it is a number of seconds")
-    limit = nanoseconds(seconds)
+    try:
+        limit = nanoseconds(seconds, name)
+    except TypeError:
+        raise TypeError(f"{name}={seconds!r}: it is a number of seconds") from None
     if limit == FOREVER:
         raise ValueError(f"{name}={seconds}: it has to end some day")
     return limit

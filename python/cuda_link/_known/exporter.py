@@ -9,10 +9,11 @@ from time import perf_counter
 from typing import Any
 
 from .. import _abi, _dtypes, _streams
+from .._arguments import made_of, text, whole
 from .._backend import low
 from .._errors import BusyError, InvalidArgumentError
 from .._only_one import refuse_copies
-from .nvml import observer_from_env
+from .nvml import checked_observer, observer_from_env
 from .opening import open_ring
 from .policies import ExportPolicy
 from .values import FrameOutcome, FrameSpec, GpuFrame
@@ -22,11 +23,24 @@ _PROFILED = 97  # frames per log line: no multiple of any number of slots
 
 
 def _check(spec: FrameSpec) -> None:
-    if not 1 <= spec.num_slots <= 10:
-        raise ValueError(f"num_slots={spec.num_slots}; it is 1 to 10")
-    if min(spec.height, spec.width, spec.channels) < 1:
-        raise ValueError(f"{spec.height}x{spec.width}x{spec.channels}: every extent is 1 or more")
+    made_of("Exporter.open", "spec", spec, FrameSpec, "FrameSpec(name, height=1080, width=1920)")
+    text("FrameSpec.shm_name", spec.shm_name)
+    for name in ("height", "width", "channels"):
+        whole(f"FrameSpec.{name}", getattr(spec, name), 1)
+    whole("FrameSpec.num_slots", spec.num_slots, 1, 10)
+    whole("FrameSpec.device", spec.device, 0)
+    whole("FrameSpec.extra_flags", spec.extra_flags)
     _dtypes.parse(spec.dtype)
+
+
+def _no_frame(frame: Any) -> TypeError:
+    """Of what export can't read."""
+    if isinstance(frame, GpuFrame):
+        return TypeError(f"export: {frame} has whole numbers as ptr and size: an address, and its bytes")
+    return TypeError(
+        f"export: {type(frame).__name__} is no frame: it takes GpuFrame(ptr=address, size=bytes); arrays are "
+        "for open_exporter(...).send(array)"
+    )
 
 
 class Exporter:
@@ -64,7 +78,10 @@ class Exporter:
         _check(spec)
         if cuda is not None or barrier is not None:
             log.warning("Exporter.open: cuda= and barrier= are not used: the library talks to the driver")
-        return cls(spec, ExportPolicy.from_env() if policy is None else policy)
+        policy = ExportPolicy.from_env() if policy is None else policy
+        made_of("Exporter.open", "policy", policy, ExportPolicy, "ExportPolicy(), or None: the environment's")
+        whole("ExportPolicy.barrier_stale_ns", policy.barrier_stale_ns)
+        return cls(spec, policy)
 
     # ---- after what the pixels are complete
 
@@ -101,13 +118,15 @@ class Exporter:
         strict_device is on and the memory is not the channel's GPU's, or frame.ptr
         is no address (TypeError: no number).
         """
-        if frame.size != self._size:
-            log.error("export: %d bytes were given, a frame has %d", frame.size, self._size)
+        try:
+            address, size, named = index(frame.ptr), index(frame.size), frame.producer_stream
+        except (AttributeError, TypeError):
+            raise _no_frame(frame) from None
+        if size != self._size:
+            log.error("export: %s", self._wrong_size(size))
             return FrameOutcome.FAILED
-        address = index(frame.ptr)
         if not 0 <= address < 2**64:
             raise ValueError(f"export: {address:#x} is no address")
-        named = frame.producer_stream
         if named is None:
             kind, handle = self._unnamed()
         else:
@@ -125,6 +144,13 @@ class Exporter:
         if self._profiles and self._count % _PROFILED == 0:
             self._tell_profile()
         return FrameOutcome.PUBLISHED
+
+    def _wrong_size(self, size: int) -> str:
+        spec = self.spec
+        return (
+            f"{size} bytes were given, and a frame of channel {spec.shm_name!r} has {self._size} "
+            f"({spec.height} x {spec.width} x {spec.channels} of {spec.dtype}): open one for the other size"
+        )
 
     def _tell_profile(self) -> None:
         average = (self._seconds - self._told) / _PROFILED * 1e6
@@ -150,7 +176,7 @@ class Exporter:
 
     def attach_nvml_observer(self, observer: Any) -> None:
         """Its snapshot is added to get_stats."""
-        self._observer = observer
+        self._observer = checked_observer(observer)
 
     def _raw(self) -> _abi.ExporterStatistics:
         counters = _abi.ExporterStatistics()

@@ -9,6 +9,7 @@ from time import monotonic_ns, perf_counter
 from typing import Any
 
 from .. import _abi, _dtypes, _streams
+from .._arguments import made_of, text, whole
 from .._backend import low
 from .._errors import (
     BusyError,
@@ -29,7 +30,7 @@ from .._importer import ChannelImporter
 from .._only_one import refuse_copies
 from . import availability
 from .arrays import Form, HostArrays, form
-from .nvml import observer_from_env
+from .nvml import checked_observer, observer_from_env
 from .opening import open_importer
 from .policies import ImportPolicy
 from .values import ImportOutcome, ImportResult, ImportSpec
@@ -42,7 +43,46 @@ _NEW = ImportOutcome.NEW_FRAME
 _AGAIN = ImportResult(ImportOutcome.RECONNECTING)
 _NOTHING = ImportResult(ImportOutcome.NO_FRAME)
 _GONE = ImportResult(ImportOutcome.SHUTDOWN)
+_WHOLE = (
+    "wait_spin_us",
+    "d2h_num_streams",
+    "gpu_wait_adaptive_window",
+    "gpu_wait_adaptive_sleep_pct",
+    "reconnect_max_attempts",
+)
 _LATE = ImportResult(ImportOutcome.TIMEOUT)
+
+
+def _check_spec(spec: ImportSpec) -> None:
+    made_of("Importer.open", "spec", spec, ImportSpec, "ImportSpec(name)")
+    text("ImportSpec.shm_name", spec.shm_name)
+    whole("ImportSpec.device", spec.device, 0)
+    seconds(spec.timeout_ms)
+    if spec.dtype is not None:
+        _dtypes.parse(spec.dtype)
+    if spec.shape is None:
+        return
+    try:
+        extents = [whole("ImportSpec.shape", extent, 0) for extent in spec.shape]
+    except TypeError:
+        extents = []
+    if not extents:
+        raise TypeError(f"ImportSpec.shape={spec.shape!r}: it is (height, width, channels), or None")
+
+
+def _check_policy(policy: ImportPolicy) -> None:
+    made_of("Importer.open", "policy", policy, ImportPolicy, "ImportPolicy(), or None: the environment's")
+    for name in _WHOLE:
+        whole(f"ImportPolicy.{name}", getattr(policy, name))
+    whole("ImportPolicy.hold", policy.hold, 1, _abi.MAX_HOLD)
+    try:
+        for gets in policy.reconnect_backoff_frames:
+            whole("ImportPolicy.reconnect_backoff_frames", gets)
+    except TypeError:
+        given = policy.reconnect_backoff_frames
+        raise TypeError(
+            f"ImportPolicy.reconnect_backoff_frames={given!r}: it is a tuple of whole numbers"
+        ) from None
 
 
 class Importer:
@@ -83,9 +123,9 @@ class Importer:
         """
         if cuda is not None:
             log.warning("Importer.open: cuda= is not used: the library talks to the driver")
-        if spec.dtype is not None:
-            _dtypes.parse(spec.dtype)
+        _check_spec(spec)
         policy = ImportPolicy.from_env() if policy is None else policy
+        _check_policy(policy)
         return cls(spec, policy, open_importer(spec, policy))
 
     @classmethod
@@ -334,7 +374,7 @@ class Importer:
 
     def attach_nvml_observer(self, observer: Any) -> None:
         """Its snapshot is added to get_stats."""
-        self._observer = observer
+        self._observer = checked_observer(observer)
 
     def _raw(self) -> _abi.ImporterStatistics:
         counters = _abi.ImporterStatistics()

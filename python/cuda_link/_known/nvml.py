@@ -143,6 +143,13 @@ def _values(told: _abi.Telemetry) -> dict[str, Any]:
     }
 
 
+def checked_observer(observer: Any) -> Any:
+    """Itself. Errors: TypeError."""
+    if observer is None or callable(getattr(observer, "snapshot", None)):
+        return observer
+    raise TypeError(f"{observer!r} has no snapshot(): pass an NVMLObserver, or None")
+
+
 def observer_from_env(device: int) -> NVMLObserver | None:
     """A started one when CUDALINK_NVML=1."""
     observer = NVMLObserver(device)

@@ -11,10 +11,13 @@ log = logging.getLogger("cuda_link")
 
 
 def seconds(timeout_ms: float) -> float:
-    """Of a timeout_ms. Errors: ValueError."""
-    if not timeout_ms >= 0:
-        raise ValueError(f"timeout_ms={timeout_ms}: it is 0 or more")
-    return timeout_ms / 1e3 if timeout_ms < _ENDLESS else inf
+    """Of a timeout_ms. Errors: TypeError, ValueError."""
+    try:
+        if timeout_ms >= 0:
+            return timeout_ms / 1e3 if timeout_ms < _ENDLESS else inf
+    except TypeError:
+        raise TypeError(f"timeout_ms={timeout_ms!r}: it is a number of milliseconds") from None
+    raise ValueError(f"timeout_ms={timeout_ms}: it is 0 or more")
 
 
 class Backoff:
