@@ -7,6 +7,8 @@ All of them are `CudaLinkError`; most are also the built-in exception that fits,
 
 from __future__ import annotations
 
+import re
+
 
 class CudaLinkError(RuntimeError):
     """Something that cuda_link could not do; the text says what, on which channel, and what to do."""
@@ -146,9 +148,19 @@ _CLASSES = {
 }
 
 
+_C_NAME = re.compile(r"^cudalink_\w+: ")  # of a function that nobody here has called
+_CLOSED = {
+    "the exporter is closed": "this exporter was closed, by close() or by the end of its with-block; "
+    "open another one: open_exporter(name), or Exporter.open(spec)",
+    "the importer is closed": "this importer was closed, by close() or by the end of its with-block; "
+    "frames that it gave stay good; open another one: open_importer(name), or Importer.open(spec)",
+}
+
+
 def error_for(status: int, sentence: str) -> CudaLinkError:
     """The exception for a status of the C library, to be raised."""
-    error = _CLASSES.get(status, CudaLinkError)(sentence)
+    sentence = _C_NAME.sub("", sentence)
+    error = _CLASSES.get(status, CudaLinkError)(_CLOSED.get(sentence, sentence))
     error.code = status
     return error
 
@@ -158,6 +170,6 @@ def refusal_for(status: int, sentence: str) -> CudaLinkError:
     error = error_for(status, sentence)
     if not isinstance(error, (UnsupportedError, VersionError)):
         return error
-    refusal = ExchangeError(sentence)
+    refusal = ExchangeError(*error.args)
     refusal.code = status
     return refusal

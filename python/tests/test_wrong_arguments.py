@@ -4,6 +4,7 @@ done."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 
@@ -203,3 +204,59 @@ def test_an_observer_that_is_none(ends, face):
 def test_how_many_frames_the_known_face_may_hold(ends, hold):
     with pytest.raises(ValueError, match=f"ImportPolicy.hold={hold}: it is 1 to 16"):
         with_policy(hold=hold)
+
+
+# ---- closed
+
+EXPORTER = r"^this exporter was closed, .*; open another one: open_exporter\(name\)"
+IMPORTER = r"^this importer was closed, .*; open another one: open_importer\(name\)"
+
+
+@pytest.fixture
+def closed(ends):
+    for end in ends:
+        end.close()
+    return ends
+
+
+def test_a_closed_exporter(closed, caplog):
+    exporter, known = closed[0], closed[2]
+    for call in (
+        lambda: exporter.send(b"abcd"),
+        lambda: exporter.frame().__enter__(),
+        lambda: exporter.wait_consumers(1, 0),
+        lambda: exporter.wait_taken(0),
+        exporter.statistics,
+    ):
+        with pytest.raises(cuda_link.ClosedError, match=EXPORTER):
+            call()
+    with caplog.at_level(logging.ERROR, "cuda_link"):
+        assert known.export(GpuFrame(PIXELS.ctypes.data, 64, 0)) is FrameOutcome.FAILED
+    assert "export: this exporter was closed" in caplog.text and "cudalink_" not in caplog.text
+
+
+def test_a_closed_importer(closed):
+    importer, taker = closed[1], closed[3]
+    for call in (
+        lambda: importer.acquire(0),
+        lambda: importer.acquire(1),
+        lambda: importer.wait_next(0, stream=1),
+        lambda: next(iter(importer)),
+        lambda: asyncio.run(importer.next(0)),
+        lambda: importer.held,
+        importer.fileno,
+        importer.arm,
+        importer.statistics,
+        taker.get_frame_numpy,
+        lambda: taker.wait_for_doorbell(1),
+    ):
+        with pytest.raises(cuda_link.ClosedError, match=IMPORTER):
+            call()
+
+
+def test_errors_name_no_function_of_c(ends):
+    with ends[0].frame() as slot:
+        with pytest.raises(cuda_link.CudaLinkError) as caught:
+            ends[0].frame(timeout=0).__enter__()  # one at a time
+        slot.abandon()
+    assert str(caught.value) and "cudalink_" not in str(caught.value)
