@@ -181,7 +181,7 @@ def _open_importer(spec: ImportSpec, policy: ImportPolicy, timeout: float) -> Ch
     raw = _abi.ImporterSpec(
         name=_abi.encode(spec.shm_name),
         hold=policy.hold,
-        writable=1,
+        writable=policy.wire != "old",  # whose frames never are: asking for it there is an error
         gpu_wait=1,  # for gets that name a stream
         once=once,
         device=_device(spec.device),

@@ -533,6 +533,13 @@ def test_the_wire_can_be_chosen(name, monkeypatch, wire):
                 assert peer.ask("take") == f"{WIDTH}x{HEIGHT} 1 {(SIZE) % 251} flags 0"
 
 
+def test_an_importer_of_the_old_wire_alone(name):
+    with Exporter.open(spec(name), policy=ExportPolicy(wire="old")) as exporter:
+        assert exporter.export(on_gpu(1)) is PUBLISHED
+        with Importer.open(ImportSpec(name), policy=ImportPolicy(wire="old")) as importer:
+            assert np.array_equal(until(importer.get_frame_numpy).frame, picture(1))
+
+
 def test_flags_of_the_old_wire(name):
     with Exporter.open(spec(name, extra_flags=4)) as exporter:
         assert exporter.export(on_gpu(0)) is PUBLISHED
