@@ -261,6 +261,12 @@ typedef struct cudalink_exporter_statistics {
 CUDALINK_API int cudalink_exporter_get_statistics(cudalink_exporter exporter,
                                                   cudalink_exporter_statistics *statistics);
 
+/* Where a slot, 0 to statistics.slots - 1, begins in this process, to be shown: what is there is the
+ * consumers' (begin lends slots), and it moves with the next generation. Errors: INVALID_ARGUMENT,
+ * UNSUPPORTED (cipd_only), CLOSED. */
+CUDALINK_API int cudalink_exporter_slot_address(cudalink_exporter exporter, uint32_t slot,
+                                                void **address);
+
 /* Ends the channel: consumers are told (ENDED), frames that they hold stay whole until they let go.
  * What was published is completed by the streams that were named, and consumers' streams wait for it: a
  * process that ends before is a dead producer to them. Frames that a consumer has not taken yet are

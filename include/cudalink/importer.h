@@ -209,6 +209,8 @@ typedef struct cudalink_importer_statistics {
   char path[32];
   char reason[160];
   uint64_t overwritten; /* old wire: frames that could not be proven after their use */
+  uint32_t slots;       /* of the producer, as told last; 0 = there is none */
+  uint32_t reserved;
 } cudalink_importer_statistics;
 CUDALINK_API int cudalink_importer_get_statistics(cudalink_importer importer,
                                                   cudalink_importer_statistics *statistics);

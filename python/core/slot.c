@@ -53,7 +53,18 @@ static PyObject *slot_export(PyObject *module, PyObject *arguments) {
   return core_capsule(module, &view, hold, cudalink_slot_hold_drop, versioned);
 }
 
+/* slot_address(exporter, index) -> where it is in this process */
+static PyObject *slot_address(PyObject *module, PyObject *arguments) {
+  cudalink_exporter exporter;
+  unsigned index;
+  void *address = NULL;
+  if (!PyArg_ParseTuple(arguments, "II", &exporter.id, &index)) return NULL;
+  int status = cudalink_exporter_slot_address(exporter, index, &address);
+  return status < 0 ? core_fail(module, status) : PyLong_FromVoidPtr(address);
+}
+
 PyMethodDef core_slot_methods[] = {
+    {"slot_address", slot_address, METH_VARARGS, NULL},
     {"slot_view", slot_view, METH_VARARGS, NULL},
     {"slot_export", slot_export, METH_VARARGS, NULL},
     {0},

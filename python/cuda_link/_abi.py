@@ -335,6 +335,8 @@ class ImporterStatistics(Structure):
         ("path", c_char * 32),
         ("reason", c_char * 160),
         ("overwritten", c_uint64),
+        ("slots", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 

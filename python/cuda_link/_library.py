@@ -61,6 +61,7 @@ _SIGNATURES = {
     "cudalink_exporter_wait_consumers": (c_int, _ID, c_uint32, c_int64),
     "cudalink_exporter_wait_taken": (c_int, _ID, c_int64),
     "cudalink_exporter_get_statistics": (c_int, _ID, _BUFFER),
+    "cudalink_exporter_slot_address": (c_int, _ID, c_uint32, POINTER(c_void_p)),
     "cudalink_exporter_close": (c_int, _ID),
     "cudalink_importer_open": (c_int, POINTER(_ID), _BUFFER),
     "cudalink_importer_acquire": (c_int, _ID, _abi.Stream, c_int64, POINTER(_abi.Frame)),

@@ -17,7 +17,7 @@ from ._pure_kept import closed, let_go
 from ._pure_kept import keep as exporter_keep
 from ._pure_lease import Lease, view
 from ._pure_lease import check as _check
-from ._pure_slot import slot_export, slot_view
+from ._pure_slot import slot_address, slot_export, slot_view
 from ._pure_table import table_offer, table_take
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "array_pinned",
     "array_take",
     "exporter_keep",
+    "slot_address",
     "slot_export",
     "slot_view",
     "table_offer",

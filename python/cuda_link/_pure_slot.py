@@ -30,6 +30,12 @@ class _SlotHold:
         drop(self._pointer)
 
 
+def slot_address(exporter: int, index: int) -> int:
+    address = c_void_p()
+    check(library.cudalink_exporter_slot_address(exporter, index, byref(address)))
+    return address.value or 0
+
+
 def slot_view(exporter: int, slot: _abi.Slot, address: int, size: int) -> memoryview:
     return view(address, size, False, _SlotHold(_hold(exporter, slot)))
 

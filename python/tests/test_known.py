@@ -295,3 +295,26 @@ def test_the_codec():
     assert codec.decode(2, 16, 1 | 4) == "bfloat16" and codec.cupy_name("bfloat16") is None
     with pytest.raises(ValueError, match="64 bits"):
         codec.decode(2, 64, 0)
+
+
+def test_how_many_slots_there_are_and_where():
+    def lent(exporter):
+        with exporter._exporter.frame() as slot:
+            slot.abandon()
+            return hex(slot.address)
+
+    policy = ImportPolicy(reconnect_backoff_frames=())
+    with Importer.open(ImportSpec(NAME, timeout_ms=0), policy=policy) as importer:
+        assert importer.get_stats()["num_slots"] == 0
+        with Exporter.open(SPEC) as exporter:
+            until(importer, ImportOutcome.NO_FRAME)
+            exporter.export(gpu_frame(picture()))  # the ring has grown for the consumer
+            address, places = lent(exporter), exporter.get_stats()["dev_ptrs"]
+            assert address in places and len(set(places)) == len(places) >= SPEC.num_slots
+            end = time.monotonic() + 60
+            while importer.get_stats()["num_slots"] != len(places):  # it hears of a larger ring
+                assert time.monotonic() < end
+            assert exporter.get_stats()["hws_mode"] is None
+        assert exporter.get_stats()["dev_ptrs"] == []
+        until(importer, ImportOutcome.RECONNECTING)
+        assert importer.get_stats()["num_slots"] == 0

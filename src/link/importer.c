@@ -258,6 +258,21 @@ int cudalink_importer_open(cudalink_importer *handle, const cudalink_importer_sp
 
 /* ---- counters ------------------------------------------------------------------------------------ */
 
+/* Of the newest generation that was told. */
+static uint32_t slots_of(const struct link_importer *importer) {
+  const struct link_attachment *attachment = importer->attachment;
+  if (importer->reader) return importer->reader->session.layout.slots;
+  uint64_t newest = 0;
+  uint32_t slots = 0;
+  for (uint32_t i = 0; attachment && i < LINK_MAX_MAPPINGS; i++) {
+    const struct link_mapping *mapping = &attachment->mappings[i];
+    if ((mapping->number & WIRE_GENERATION_MASK) <= newest) continue;
+    newest = mapping->number & WIRE_GENERATION_MASK;
+    slots = mapping->message.slots;
+  }
+  return slots;
+}
+
 int cudalink_importer_get_statistics(cudalink_importer handle,
                                      cudalink_importer_statistics *statistics) {
   if (!statistics || !statistics->size || statistics->size > sizeof *statistics)
@@ -276,6 +291,7 @@ int cudalink_importer_get_statistics(cudalink_importer handle,
   copy.size = statistics->size;
   copy.hold = attachment ? attachment->hold : importer->spec.hold;
   copy.held = importer->held;
+  copy.slots = slots_of(importer);
   copy.connection = joined ? CUDALINK_CONNECTION_JOINED
                     : over ? CUDALINK_CONNECTION_OVER
                            : CUDALINK_CONNECTION_SEARCHING;

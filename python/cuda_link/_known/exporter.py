@@ -11,7 +11,7 @@ from typing import Any
 from .. import _abi, _dtypes, _streams
 from .._arguments import made_of, text, whole
 from .._backend import low
-from .._errors import BusyError, InvalidArgumentError
+from .._errors import BusyError, CudaLinkError, InvalidArgumentError
 from .._only_one import refuse_copies
 from .nvml import checked_observer, observer_from_env
 from .opening import open_ring
@@ -185,6 +185,13 @@ class Exporter:
             low.exporter_statistics(self._exporter._id, counters)
         return counters
 
+    def _addresses(self, slots: int) -> list[str]:
+        """Where the slots are in this process; none when the old wire alone knows, or when it is closed."""
+        try:
+            return [hex(low.slot_address(self._exporter._id, i)) for i in range(slots)]
+        except CudaLinkError:
+            return []
+
     def get_stats(self) -> dict[str, Any]:
         """Counters, by their known keys. New: frames_skipped (SKIPPED outcomes), copies_made, old_wire (the
         segment's name, None when there is none), old_wire_frames (published there), old_wire_reason (why
@@ -205,7 +212,7 @@ class Exporter:
             "hws_mode": None,
             "avg_memcpy_us": average,
             "avg_total_us": average,
-            "dev_ptrs": [],
+            "dev_ptrs": self._addresses(counters.slots),
             "frames_skipped": self._skipped,
             "copies_made": counters.copies,
             "old_wire": self._old_wire or None,

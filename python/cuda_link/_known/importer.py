@@ -391,8 +391,9 @@ class Importer:
         return f"cuda:{device}"
 
     def get_stats(self) -> dict[str, Any]:
-        """Counters, by their known keys. num_slots is 0: consumers are not told. New: copies_made,
-        frames_missed (between two gets), frames_torn (old wire: overwritten while they were copied)."""
+        """Counters, by their known keys. num_slots: the producer's slots now; 0 without a producer. New:
+        copies_made, frames_missed (between two gets), frames_torn (old wire: overwritten while they were
+        copied)."""
         counters, waits, frame = self._raw(), self._waits, self._frame
         shown = self._form_of(frame) if frame is not None and not frame.released else None
         if shown is None and self._form is not None:
@@ -404,7 +405,7 @@ class Importer:
             "shape": shown.shape if shown else self.spec.shape,
             "dtype": shown.dtype.name if shown else self.spec.dtype,
             "device": self.spec.device,
-            "num_slots": 0,
+            "num_slots": counters.slots,
             "frame_count": self.frame_count,
             "torch_available": availability.TORCH_AVAILABLE,
             "numpy_available": availability.NUMPY_AVAILABLE,

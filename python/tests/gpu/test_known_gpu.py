@@ -527,7 +527,9 @@ def test_the_wire_can_be_chosen(name, monkeypatch, wire):
         assert exporter.export(on_gpu(1)) is PUBLISHED
         if wire == "own":
             assert "own" in exporter.get_stats()["old_wire_reason"]
+            assert len(exporter.get_stats()["dev_ptrs"]) >= 3
         else:
+            assert exporter.get_stats()["dev_ptrs"] == []
             assert os.stat(f"/dev/shm/{name}").st_size == 305
             with Peer("receive", name) as peer:
                 assert peer.ask("take") == f"{WIDTH}x{HEIGHT} 1 {(SIZE) % 251} flags 0"
@@ -538,6 +540,7 @@ def test_an_importer_of_the_old_wire_alone(name):
         assert exporter.export(on_gpu(1)) is PUBLISHED
         with Importer.open(ImportSpec(name), policy=ImportPolicy(wire="old")) as importer:
             assert np.array_equal(until(importer.get_frame_numpy).frame, picture(1))
+            assert importer.get_stats()["num_slots"] == exporter.get_stats()["num_slots"]
 
 
 def test_flags_of_the_old_wire(name):
