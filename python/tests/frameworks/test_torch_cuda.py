@@ -153,10 +153,10 @@ def test_compiled(exporter, importer, mode):
 
     @torch.compile(fullgraph=True, mode=mode)
     def step(x):
-        ct.send(x + 1, "torch")
-        first = ct.receive("torch", (256, 256), torch.float32, "cuda")
-        ct.send(x * 2, "torch")
-        second = ct.receive("torch", (256, 256), torch.float32, "cuda")
+        ct.send(x + 1, "torch", 10.0)
+        first = ct.receive("torch", (256, 256), torch.float32, "cuda", 30.0)
+        ct.send(x * 2, "torch", 10.0)
+        second = ct.receive("torch", (256, 256), torch.float32, "cuda", 30.0)
         return ct.linear(first + second, weight)
 
     for n in range(6):
