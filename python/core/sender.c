@@ -119,8 +119,8 @@ static bool is_odd(PyObject *module, const struct lesson *lesson, PyObject *arra
 
 static bool looks_so(const struct lesson *lesson, const cudalink_dlpack_tensor *tensor) {
   int64_t step = 1;
-  if (memcmp(&tensor->device, &lesson->device, sizeof tensor->device) ||
-      memcmp(&tensor->dtype, &lesson->dtype, sizeof tensor->dtype) || !tensor->data ||
+  if (memcmp(&tensor->device, &lesson->device, sizeof tensor->device) != 0 ||
+      memcmp(&tensor->dtype, &lesson->dtype, sizeof tensor->dtype) != 0 || !tensor->data ||
       tensor->dimensions != (int32_t)lesson->dimensions)
     return false;
   for (int32_t i = tensor->dimensions; i-- > 0; step *= tensor->shape[i]) {

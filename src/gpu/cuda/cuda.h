@@ -34,7 +34,7 @@ enum cuda_words { CUDA_WORDS_64, CUDA_WORDS_32, CUDA_WORDS_HOST };
 
 #define CUDA_COPIES 64
 
-/* A copy that was seen before, and its graph. */
+/* A graph of one copy, and the copy that it is pointed at. */
 struct cuda_copy {
   struct gpu_copy copy;
   unsigned long long buffer; /* the driver's number of the source's allocation; 0: of none */
