@@ -7,7 +7,7 @@ import ctypes
 from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, cast
 
-from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Slot, Stream, encode
+from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Frame, Slot, Stream, encode
 from ._buffer import borrowed
 from ._errors import BusyError, ChannelNotFoundError, TimedOutError
 from ._library import library
@@ -220,9 +220,9 @@ def _take(
     function: Any, importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
 ) -> Lease:
     sweep()
-    taken = lease._empty(held)
-    _check(function(importer, _stream(kind, handle), timeout, byref(taken._frame)))
-    return taken._begin()
+    frame = Frame()
+    _check(function(importer, _stream(kind, handle), timeout, byref(frame)))
+    return lease._of(frame, held)
 
 
 def importer_acquire(

@@ -8,7 +8,7 @@ import os
 import threading
 from ctypes import byref, c_uint32, c_uint64, c_void_p
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 from . import _abi
 from ._errors import error_for
@@ -16,7 +16,6 @@ from ._library import library
 from ._pure_capsule import Dropper, capsule_of
 
 _RELEASED = "this frame was released; what is needed longer has to be copied (frame.copy()) or released later"
-_Self = TypeVar("_Self", bound="Lease")
 _KEPT = (-1, -4, -17, -18)  # errors of release after which the frame is still held
 
 
@@ -116,11 +115,12 @@ class Lease:
         raise TypeError("frames come from an importer: importer.acquire()")
 
     @classmethod
-    def _empty(cls: type[_Self], held: set[int]) -> _Self:
+    def _of(cls, frame: _abi.Frame, held: set[int]) -> Lease:
+        """Of a frame that was taken. There is none before: a KeyboardInterrupt would be lost in its __del__."""
         made = cls.__new__(cls)
-        made._frame = _abi.Frame()
+        made._frame = frame
         made._held = held
-        return made
+        return made._begin()
 
     def _begin(self) -> Lease:
         hold = c_void_p()
