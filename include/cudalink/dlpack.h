@@ -270,9 +270,12 @@ CUDALINK_API int cudalink_array_to_host(cudalink_array **copy, cudalink_array *a
 
 /* A dense array in pinned memory of the CPU, with any contents: what frames of a GPU are
  * copied to fastest (cudalink_frame_to_host). `device` = CUDALINK_DEVICE(ordinal) of a GPU that will be used anyway; 0 =
- * the first. Blocks for the driver's call, which takes milliseconds: make it once and use it again. A thread of the
- * library frees it, since that waits for the whole GPU. Errors: INVALID_ARGUMENT, NO_MEMORY, TOO_LARGE,
- * UNSUPPORTED (no such GPU, no driver), GPU. */
+ * the first. Blocks for the driver's call, which takes milliseconds: make it once and use it again.
+ *
+ * `*array` is the caller's; cudalink_array_drop gives it back, on any thread. A thread of the library (the
+ * reaper) then frees the memory, since that waits for the whole GPU; no exporter's gpu_waits counts it.
+ * Errors: INVALID_ARGUMENT, NO_MEMORY, TOO_LARGE, UNSUPPORTED (no such GPU, no driver), GPU,
+ * SYSTEM (no thread for it), FORKED. */
 CUDALINK_API int cudalink_array_pinned(cudalink_array **array, int32_t device, cudalink_dtype dtype,
                                        uint32_t dimensions, const int64_t *shape);
 

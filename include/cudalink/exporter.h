@@ -217,7 +217,16 @@ CUDALINK_API int cudalink_exporter_wait_consumers(cudalink_exporter exporter, ui
  * before a close that must lose nothing. Errors: TIMEOUT, CLOSED. */
 CUDALINK_API int cudalink_exporter_wait_taken(cudalink_exporter exporter, int64_t timeout);
 
-/* Counters since open. Read at any time; single values are exact, the set is not one instant. */
+/* Counters since open. Read at any time; single values are exact, the set is not one instant.
+ *
+ * Of a channel whose frames flow nothing waits for all that the GPU runs, which would take as long as the
+ * longest kernel, with two exceptions. They are on a thread of the library's, and gpu_waits counts each call:
+ *  - On GPU kinds the words of consumers that have left are given back when 1024 more have.
+ *  - Kind ipc gives memory back that the channel has outgrown: there is no other way to free memory that has
+ *    a legacy handle. Open with the slots and the largest frame that will be needed, or use kind vmm.
+ *
+ * Closing, a new session of an outlet to the old wire, and the end of an array that was pinned
+ * (cudalink_array_pinned) wait too; they are not counted. */
 typedef struct cudalink_exporter_statistics {
   size_t size;        /* sizeof(cudalink_exporter_statistics), set by the caller */
   uint64_t published; /* frames, invalid ones among them */
@@ -249,15 +258,8 @@ typedef struct cudalink_exporter_statistics {
   uint64_t shared;       /* frames published where they lay, in a pool (cudalink/pool.h) */
   uint64_t share_copies; /* frames that lay in a pool and were copied all the same, */
   char share_reason[96]; /* and why the last one was */
-  uint64_t gpu_waits;    /* calls, while frames may flow, that waited for the whole GPU: below */
+  uint64_t gpu_waits;    /* calls, while frames may flow, that waited for the whole GPU: above */
 } cudalink_exporter_statistics;
-
-/* Of a channel whose frames flow nothing waits for all that the GPU runs, which would take as long as the
- * longest kernel, with two exceptions. They are on a thread of the library's, and gpu_waits counts each call:
- *  - On GPU kinds the words of consumers that have left are given back when 1024 more have.
- *  - Kind ipc gives memory back that the channel has outgrown: there is no other way to free memory that has
- *    a legacy handle. Open with the slots and the largest frame that will be needed, or use kind vmm.
- * Closing, and a new session of an outlet to the old wire, wait too; they are not counted. */
 CUDALINK_API int cudalink_exporter_get_statistics(cudalink_exporter exporter,
                                                   cudalink_exporter_statistics *statistics);
 

@@ -57,6 +57,12 @@ class Pages(unittest.TestCase):
             self.assertRegex(text, rf"SYNOPSIS .*\b{name}\([^;]*\); .*DESCRIPTION \S+ \S+ ")
             self.assertIn("SEE ALSO cudalink(7)", text)
 
+    def test_statistics_are_counters(self):
+        # A comment between a struct and the function behind it would become the function's text.
+        for side in ("exporter", "importer"):
+            name = f"cudalink_{side}_get_statistics"
+            self.assertRegex(rendered(self.folder / f"{name}.3"), rf"NAME {name} - counters ")
+
     def test_references_lead_somewhere(self):
         known = {page.name for page in self.pages} | {"cudalink.1"}
         for page in self.pages:
