@@ -310,6 +310,7 @@ class ExporterStatistics(Structure):
         ("shared", c_uint64),
         ("share_copies", c_uint64),
         ("share_reason", c_char * 96),
+        ("gpu_waits", c_uint64),
     ]
 
 

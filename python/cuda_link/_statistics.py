@@ -55,6 +55,8 @@ class ExporterStatistics(NamedTuple):
     """Frames that lay in a memory pool and were copied all the same."""
     share_reason: str
     """Why the last one of these was."""
+    gpu_waits: int
+    """Calls, while frames may flow, that waited for the whole GPU; on a thread of the library's."""
 
 
 class ImporterStatistics(NamedTuple):
@@ -87,6 +89,8 @@ class ImporterStatistics(NamedTuple):
     """Publish until a waiting acquire returned: element i counts 2**i to 2**(i+1) ns."""
     path: str
     reason: str
+    slots: int
+    """Of the producer, as told last; 0 = there is none."""
 
 
 def _value(struct: Any, field: str) -> Any:

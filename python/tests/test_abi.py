@@ -37,6 +37,8 @@ NAMES = {
     "ConsumerInfo": "cudalink_consumer_info",
     "ChannelInfo": "cudalink_channel_info",
 }
+# The package shows all that is counted; a spec may have grown at its end.
+WHOLE = ("ExporterStatistics", "ImporterStatistics")
 IN_C = {
     (struct, field): f"version.{field}"
     for struct in ("VersionedTensor", "ExchangeHeader")
@@ -62,7 +64,7 @@ def test_layout(tmp_path: Path) -> None:
     expected, lines = [], []
     for name, struct in structs().items():
         # Structs that say their size may have grown at the end: the library knows what we leave out.
-        if struct._fields_[0][0] != "size":
+        if struct._fields_[0][0] != "size" or name in WHOLE:
             expected.append(f"{name} {ctypes.sizeof(struct)}")
             lines.append(f'printf("{name} %zu\\n", sizeof({NAMES[name]}));')
         for field, *_ in struct._fields_:
