@@ -17,6 +17,8 @@ Directory = Union[str, os.PathLike[str], None]
 
 _KINDS = {0: "", 1: "host", 2: "vmm", 3: "ipc"}
 _POLICIES = {number: name for name, number in POLICIES.items()}
+_COUNTS = ("received", "missed", "latency", "measured")
+_NOT_TOLD = 2**64 - 1  # CUDALINK_NOT_TOLD
 _STATUS = {0: "open", -6: "lost", -10: "refused", -12: "version", -3: "timeout"}
 
 
@@ -37,6 +39,16 @@ class Consumer(NamedTuple):
     held_for: int
     """ns since it holds the frame that it has held longest."""
     position: int
+    """Policy "every": the last frame that it has taken."""
+    received: int | None
+    """Frames that it has taken since it joined. None, as the three that follow: a library that does not
+    count, or a producer that does not tell."""
+    missed: int | None
+    """Frames that it never got."""
+    latency: int | None
+    """ns from publish to acquire, of `measured` frames together."""
+    measured: int | None
+    """Frames: those for which it slept, and one in 16 of the others."""
 
 
 class Channel(NamedTuple):
@@ -75,6 +87,7 @@ def _text(field: bytes) -> str:
 
 def _consumer(info: Any) -> Consumer:
     values = {field: getattr(info, field) for field in Consumer._fields}
+    values.update({count: None for count in _COUNTS if values[count] == _NOT_TOLD})
     values.update(
         program=_text(info.program),
         group=_text(info.group),

@@ -10,6 +10,7 @@ import sys
 import cuda_link
 import pytest
 from conftest import LIMIT, run_python, start_python
+from cuda_link import _abi, _channels
 
 PRODUCER = """
 import sys, cuda_link
@@ -174,8 +175,19 @@ def test_channels():
             assert channel.kind == "host" and channel.published == 1
             (consumer,) = channel.consumers
             assert (consumer.policy, consumer.hold, consumer.held) == ("in_order", 2, 1)
+            assert (consumer.received, consumer.missed, consumer.measured) == (1, 0, 1)
+            assert consumer.latency is not None and consumer.latency > 0
+            assert importer.statistics().slots == channel.slots == exporter.statistics().slots
+            assert exporter.statistics().gpu_waits == 0
             frame.release()
     assert cuda_link.channels() == []
+
+
+def test_what_a_consumer_does_not_count_is_none():
+    info = _abi.ConsumerInfo(received=2**64 - 1, missed=2**64 - 1, latency=2**64 - 1, measured=2**64 - 1)
+    consumer = _channels._consumer(info)
+    assert (consumer.received, consumer.missed, consumer.latency, consumer.measured) == (None,) * 4
+    assert consumer.position == 0
 
 
 def test_leftovers_are_removed(producer):
