@@ -17,7 +17,9 @@
  *  - After fork() every call in the child answers CUDALINK_ERROR_FORKED. The parent is not touched.
  *  - The first exporter or importer starts two threads, which block every signal and live as long as
  *    the process: the service thread, which keeps its descriptors in a table of its own, calls no
- *    user code and makes no CUDA call; and the reaper, which unmaps memory and delivers log lines.
+ *    user code and makes no CUDA call; and the reaper, which unmaps memory, frees pinned arrays, asks
+ *    whether a GPU is lost, tells owners of what was sent that its copies are done when the exporter is
+ *    closed (cudalink_exporter_keep), and delivers log lines. So it may wait for a GPU and runs user code.
  */
 #ifndef CUDALINK_BASE_H
 #define CUDALINK_BASE_H
