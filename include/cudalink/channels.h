@@ -16,6 +16,7 @@ extern "C" {
 
 #define CUDALINK_MAX_CONSUMERS 64
 #define CUDALINK_PROGRAM_SIZE 32
+/* In place of a count: that consumer's library does not count, or the producer's does not tell. */
 #define CUDALINK_NOT_TOLD UINT64_MAX
 
 /* One consumer of a channel, as its producer sees it. */
@@ -30,13 +31,11 @@ typedef struct cudalink_consumer_info {
   uint32_t isolated;
   uint64_t held_for; /* ns since it holds the frame that it has held longest */
   uint64_t position; /* every-frame: the last frame that it has taken */
-  uint64_t
-      received; /* frames that it has taken since it joined; CUDALINK_NOT_TOLD: a library that does
-                        not count, and then these four are */
-  uint64_t missed;  /* frames that it never got, as in cudalink_frame.missed */
-  uint64_t latency; /* ns from publish to acquire, of `measured` frames together: those for which it
-                        slept, and one in 16 of the others */
-  uint64_t measured;
+  /* Since it joined. All four, or none: then each is CUDALINK_NOT_TOLD. */
+  uint64_t received; /* frames that it has taken */
+  uint64_t missed;   /* frames that it never got, as in cudalink_frame.missed */
+  uint64_t latency;  /* ns from publish to acquire, of `measured` frames together */
+  uint64_t measured; /* frames: those for which it slept, and one in 16 of the others */
 } cudalink_consumer_info;
 
 typedef struct cudalink_channel_info {
