@@ -365,6 +365,22 @@ public:
     return detail::fill<cudalink_stream>(
         [&](cudalink_stream &filled) { return cudalink_exporter_get_stream(get(), &filled); });
   }
+  [[nodiscard]] status send_planes(const cudalink_description &description,
+                                   const cudalink_source *sources, cudalink::stream on,
+                                   nanoseconds timeout, const void *user = nullptr) {
+    return status(
+        cudalink_exporter_send_planes(get(), &description, sources, user, on, timeout.count()));
+  }
+  [[nodiscard]] status wait_sent(cudalink::stream before) {
+    return status(cudalink_exporter_wait_sent(get(), before));
+  }
+  [[nodiscard]] status keep(void *owner, void (*drop)(void *owner)) {
+    return status(cudalink_exporter_keep(get(), owner, drop));
+  }
+  result<void *> slot_address(std::uint32_t slot) const {
+    return detail::fill<void *>(
+        [&](void *&address) { return cudalink_exporter_slot_address(get(), slot, &address); });
+  }
   status wait_consumers(std::uint32_t count, nanoseconds timeout) {
     return status(cudalink_exporter_wait_consumers(get(), count, timeout.count()));
   }

@@ -117,6 +117,38 @@ static void produce() {
   CHECK(statistics.published == frames && statistics.abandoned == 0);
 }
 
+/* ---- what was sent, and where it lies -------------------------------------------------------------- */
+
+static void count_one(void *owner) { ++*static_cast<int *>(owner); }
+
+static void check_sent() {
+  cudalink_description scene = describe_scene();
+  scene.user_size = 0;
+  cudalink::exporter exporter = open_exporter(scene);
+  std::vector<std::uint8_t> color(48 * 64 * 3, 7);
+  std::vector<float> depth(48 * 64, 0.25f);
+  cudalink_source sources[2] = {};
+  sources[0].data = color.data();
+  sources[1].data = depth.data();
+  exporter.send_planes(scene, sources, stream::complete(), 0ns).value();
+  exporter.wait_sent(stream::complete()).value();
+  CHECK(exporter.statistics()->published == 1);
+
+  int dropped = 0;
+  exporter.keep(&dropped, count_one).value();
+  CHECK(exporter.keep(&dropped, nullptr).code() == CUDALINK_ERROR_INVALID_ARGUMENT);
+  bool found = false;
+  for (std::uint32_t s = 0; s < exporter.statistics()->slots; s++) {
+    auto at = static_cast<const std::uint8_t *>(exporter.slot_address(s).value());
+    found = found || std::memcmp(at + scene.planes[1].offset, depth.data(),
+                                 depth.size() * sizeof(float)) == 0;
+  }
+  CHECK(found);
+  CHECK(exporter.slot_address(64).code() == CUDALINK_ERROR_INVALID_ARGUMENT);
+  exporter.send_planes(scene, sources, stream::complete(), 0ns).value();
+  CHECK(dropped == 1); /* by the send, at the latest */
+}
+
 /* ---- what objects do when they are moved, assigned, dropped --------------------------------------- */
 
 static void check_ownership() {
@@ -290,6 +322,7 @@ static void check_conversion() {
 int main() {
   in_processes(consume, produce);
   in_processes(check_ownership);
+  in_processes(check_sent);
   in_processes(check_hold);
   in_processes(check_streams);
   in_processes(check_errors);
