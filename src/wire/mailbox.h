@@ -17,7 +17,7 @@ struct wire_mailbox {
   wire_word received; /* frames taken */
   wire_word missed;   /* frames that it never got */
   wire_word latency;  /* ns from publish to acquire, of `measured` frames together */
-  wire_word measured;
+  wire_word measured; /* frames */
   uint64_t reserved0[3];
 
   /* Consumer's CPU. */

@@ -156,8 +156,12 @@ struct wire_status_consumer {
 };
 _Static_assert(sizeof(struct wire_status_consumer) == 8 + 32 + 64 + 16 + 16, "layout");
 
-struct wire_status_counts { /* of one consumer; all CUDALINK_NOT_TOLD: it does not count */
-  uint64_t received, missed, latency, measured;
+/* Of one consumer; all CUDALINK_NOT_TOLD: it does not count. */
+struct wire_status_counts {
+  uint64_t received; /* frames taken */
+  uint64_t missed;   /* frames that it never got */
+  uint64_t latency;  /* ns from publish to acquire, of `measured` frames together */
+  uint64_t measured; /* frames */
 };
 _Static_assert(sizeof(struct wire_status_counts) == 32, "layout");
 
@@ -175,7 +179,7 @@ struct wire_status_reply {
   uint32_t consumer_count;
   uint32_t count_count; /* 0, or consumer_count: counts, right behind the last consumer */
   struct wire_status_consumer consumers[WIRE_MAX_CONSUMERS]; /* only consumer_count are sent */
-  struct wire_status_counts room[WIRE_MAX_CONSUMERS];        /* wire_status_counts_of */
+  struct wire_status_counts room[WIRE_MAX_CONSUMERS];        /* where counts lie behind all 64 */
 };
 _Static_assert(offsetof(struct wire_status_reply, consumers) ==
                    16 + 208 + 32 + 16 + 48 + 16 + 32 + 160 + 8,
