@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * Sender: what nearly everybody sends, in one call: a dense array on a GPU, taken by its type's exchange
- * table, that looks as the last one did. cuda_link._plan knows the rules; it teaches a sender what it has
- * found out about one such array, and gets everything else, with None.
+ * table, that looks as the last one did. cuda_link._plan knows the rules; ChannelExporter._learn teaches a
+ * sender what they made of one such array. Everything else it leaves to them: send answers None.
  */
 #include <stdlib.h>
 
@@ -11,8 +11,7 @@
 
 /* Attributes of arrays that can't be sent as they are (cuda_link._oddities): true, or called. */
 #define FLAGS 5
-#define ODDITIES CORE_ODDITIES
-static const char *const oddities[ODDITIES] = {
+static const char *const oddities[CORE_ODDITIES] = {
     "requires_grad", "is_sparse", "is_quantized", "is_meta", "is_nested", "is_conj", "is_neg"};
 
 /* What was learned. Changed as a whole, so that a send goes on with what it has begun with. */
@@ -26,7 +25,7 @@ struct lesson {
   cudalink_dtype dtype;
   uint32_t dimensions;
   int64_t shape[CUDALINK_MAX_DIMENSIONS];
-  bool asked[ODDITIES]; /* may arrays of this type have that attribute? */
+  bool asked[CORE_ODDITIES]; /* may arrays of this type have that attribute? */
 };
 
 struct sender {
@@ -52,7 +51,7 @@ static int learn_oddities(struct lesson *lesson) {
   bool any = offset && PyLong_AsLong(offset) != 0;
   Py_XDECREF(offset);
   if (!offset) return -1;
-  for (int i = 0; i < ODDITIES; i++)
+  for (int i = 0; i < CORE_ODDITIES; i++)
     lesson->asked[i] = any || PyObject_HasAttrString(lesson->type, oddities[i]);
   return 0;
 }
@@ -112,7 +111,7 @@ static bool has(PyObject *array, PyObject *name, bool called) {
 
 static bool is_odd(PyObject *module, const struct lesson *lesson, PyObject *array) {
   PyObject *const *names = core_state(module)->oddities;
-  for (int i = 0; i < ODDITIES; i++)
+  for (int i = 0; i < CORE_ODDITIES; i++)
     if (lesson->asked[i] && has(array, names[i], i >= FLAGS)) return true;
   return false;
 }
@@ -246,7 +245,7 @@ static void dealloc(PyObject *self) {
 }
 
 int core_sender_start(struct core_state *state) {
-  for (int i = 0; i < ODDITIES; i++) {
+  for (int i = 0; i < CORE_ODDITIES; i++) {
     state->oddities[i] = PyUnicode_InternFromString(oddities[i]);
     if (!state->oddities[i]) return -1;
   }

@@ -107,7 +107,7 @@ def of_dlpack(
 
 
 def of_array(taken: Array, stream: Stream | None, owner: Any) -> DeviceSource:
-    """A array in GPU memory as a source."""
+    """An array in GPU memory as a source."""
     address, _, _, _, code, bits, lanes, shape, strides, dense = taken._look()
     if not dense and min(strides) < 0:
         after = stream or _streams.LEGACY
@@ -117,7 +117,7 @@ def of_array(taken: Array, stream: Stream | None, owner: Any) -> DeviceSource:
 
 
 def is_on_gpu(taken: Array) -> bool:
-    """Is a array in GPU memory?"""
+    """Is an array in GPU memory?"""
     return taken.__dlpack_device__()[0] in _ON_GPU
 
 

@@ -26,7 +26,7 @@ def _driver() -> ctypes.CDLL:
     return driver
 
 
-class context:
+class _Context:
     """The device's primary context, in which frameworks and the library work. Relaxed: waiting would end a
     capture that a framework makes meanwhile."""
 
@@ -56,5 +56,5 @@ def synchronize(stream: Stream, device: int) -> None:
     """The caller waits for all that is queued there now."""
     if stream.kind == _abi.STREAM_COMPLETE:
         return
-    with context(device) as driver:
+    with _Context(device) as driver:
         driver.cuStreamSynchronize(_HANDLES.get(stream.kind, stream.handle))

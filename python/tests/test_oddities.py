@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
+from pathlib import Path
 
 import cuda_link
 import numpy as np
 import pytest
+from cuda_link import _oddities
 
 
 @pytest.fixture
@@ -40,6 +43,14 @@ def test_flags(exporter, flag, way_out):
     with pytest.raises(BufferError, match=way_out):
         exporter.send(odd)
     assert exporter.statistics().published == 0
+
+
+def test_the_short_way_asks_for_each():
+    source = (Path(__file__).parents[1] / "core" / "sender.c").read_text()
+    flags = int(re.search(r"#define FLAGS (\d+)", source)[1])
+    asked = re.findall(r'"(\w+)"', re.search(r"oddities\[\w+\] = \{(.*?)\};", source, re.S)[1])
+    assert {flag for flag, *_ in _oddities._FLAGS} <= set(asked[:flags])
+    assert {method for method, *_ in _oddities._BITS} == set(asked[flags:])
 
 
 class Old:

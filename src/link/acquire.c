@@ -16,8 +16,8 @@
 #define LOOK_STEP 100000   /* ns: a GPU wakes nobody, so its words are looked at */
 #define READY_SPIN 20000   /* ns: pixels, or a stream's release, are often complete in a moment */
 #define SPIN_TURN 10000    /* ns until a spinning call looks at everything again */
-#define MEASURED_ONE_IN 16 /* frames that were there already: the clock costs more than the count */
 #define SPIN_STEP 1000     /* ns: until one that awaits a GPU does */
+#define MEASURED_ONE_IN 16 /* frames that were there already: the clock costs more than the count */
 
 /* ---- what must be told first ---------------------------------------------------------------------- */
 

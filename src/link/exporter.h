@@ -5,6 +5,7 @@
  *   exporter.c    open, close, statistics
  *   begin.c       begin: find a slot, wait, evict, move to new memory
  *   slot.c        own a slot: candidates, mark, scan
+ *   address.c     where slots are, for who shows a channel
  *   publish.c     publish, abandon, send, announce
  *   convert.c     converting into a begun slot, and from a frame that an importer holds
  *   share.c       frames that lie in a block of a pool

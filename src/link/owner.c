@@ -106,7 +106,8 @@ static void append(struct link_exporter *exporter, struct link_owner *record) {
 }
 
 /* Also of a closed exporter, until nothing is under way any more. */
-static int lock_open(cudalink_exporter handle, const char *call, struct link_exporter **locked) {
+static int lock_until_over(cudalink_exporter handle, const char *call,
+                           struct link_exporter **locked) {
   int status = service_check_fork();
   if (status < 0) return status;
   struct link_exporter *exporter = link_table_lock(&link_exporters, handle.id);
@@ -131,7 +132,7 @@ int cudalink_exporter_keep(cudalink_exporter handle, void *owner, void (*drop)(v
   struct link_owner *record = malloc(sizeof *record);
   if (!record) return error_set(CUDALINK_ERROR_NO_MEMORY, "%s: no memory to remember it", call);
   *record = (struct link_owner){.owner = owner, .drop = drop};
-  int status = lock_open(handle, call, &exporter);
+  int status = lock_until_over(handle, call, &exporter);
   if (status < 0) {
     free(record);
     return status;

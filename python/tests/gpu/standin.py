@@ -18,7 +18,7 @@ driver.cuDevicePrimaryCtxRetain(byref(c_void_p()), 0)  # for good: streams end w
 
 
 def cu(name, *arguments):
-    with _driver.context(0):
+    with _driver._Context(0):
         status = getattr(driver, name)(*arguments)
     assert status == 0, (name, status)
 

@@ -233,7 +233,7 @@ class Blocked:
         FUNCTIONS.append(function)  # for ever: the driver's thread comes out of it at some time
         driver = ctypes.CDLL("libcuda.so.1")
         driver.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        with _driver.context(0):
+        with _driver._Context(0):
             assert driver.cuLaunchHostFunc(stream, ctypes.cast(function, ctypes.c_void_p), None) == 0
 
     def __enter__(self):
@@ -296,11 +296,11 @@ def test_a_capture_goes_on_while_others_send(exporter, importer, stream):
     driver, graph = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
     with cuda_link.open_exporter("relay", shape=SHAPE, kind="vmm") as relay, importer.acquire(10) as frame:
         source = Unnamed(frame)
-        with _driver.context(0):
+        with _driver._Context(0):
             assert driver.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 0) == 0  # of all threads
         for _ in range(20):
             relay.send(source, timeout=10)
-        with _driver.context(0):
+        with _driver._Context(0):
             assert driver.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
         del source
 
@@ -507,7 +507,7 @@ def test_the_memory_of_a_slot_outlives_its_exporter(exporter, importer):
     capsule, user = slot.__dlpack__(stream=-1, max_version=(1, 0)), slot.user
     driver = ctypes.CDLL("libcuda.so.1")
     driver.cuMemcpyDtoD_v2.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
-    with _driver.context(0):
+    with _driver._Context(0):
         assert driver.cuMemcpyDtoD_v2(slot.address, frame._address, picture().nbytes) == 0
     short.close()
     del short, slot

@@ -49,13 +49,13 @@ def driver():
 def other_stream(driver):
     """Kept, as the first one is."""
     handle = ctypes.c_void_p()
-    with _driver.context(0):
+    with _driver._Context(0):
         assert driver.cuStreamCreate(ctypes.byref(handle), 1) == 0
     return handle.value
 
 
 def is_idle(driver, stream):  # noqa: F811
-    with _driver.context(0):
+    with _driver._Context(0):
         return driver.cuStreamQuery(stream) == 0
 
 
@@ -98,7 +98,7 @@ def test_owners_see_each_others_changes(frame, driver):
     other = cuda_link.from_dlpack(source)
     assert other.address == source.address
     new = np.full(SHAPE, 9, np.uint8)
-    with _driver.context(0):
+    with _driver._Context(0):
         assert driver.cuMemcpyHtoDAsync_v2(source.address, new.ctypes.data, new.nbytes, 1) == 0
         assert driver.cuStreamSynchronize(1) == 0
     np.testing.assert_array_equal(other.numpy(), new)
@@ -134,7 +134,7 @@ def test_contents_that_come_late(frame, driver, stream, other_stream):  # noqa: 
     np.testing.assert_array_equal(source.numpy(), picture())  # it is complete
     late, new = OnStream(source, stream), picture(100)
     with Blocked(stream):
-        with _driver.context(0):
+        with _driver._Context(0):
             assert driver.cuMemcpyHtoDAsync_v2(source.address, new.ctypes.data, new.nbytes, stream) == 0
         array = cuda_link.from_dlpack(late, stream=stream)
         copy = array.copy(stream=stream)
@@ -172,7 +172,7 @@ def test_exports(frame, stream):  # noqa: F811
 
 def test_pinned_and_managed_memory(driver):
     pinned, managed = ctypes.c_void_p(), ctypes.c_void_p()
-    with _driver.context(0):
+    with _driver._Context(0):
         assert driver.cuMemHostAlloc(ctypes.byref(pinned), ctypes.c_size_t(64), 0) == 0
         assert driver.cuMemAllocManaged(ctypes.byref(managed), ctypes.c_size_t(64), 1) == 0
     for memory, device, name in ((pinned, 3, "cuda_host"), (managed, 13, "cuda_managed:0")):

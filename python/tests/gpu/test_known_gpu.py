@@ -123,7 +123,7 @@ def test_gpu_pointers_with_streams(pair, stream, caplog):
 def is_pinned(array):
     """As the driver says."""
     kind, driver = ctypes.c_int(), ctypes.CDLL("libcuda.so.1")
-    with _driver.context(0):  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    with _driver._Context(0):  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
         status = driver.cuPointerGetAttribute(ctypes.byref(kind), 2, ctypes.c_uint64(array.ctypes.data))
     return status == 0 and kind.value == 1  # CU_MEMORYTYPE_HOST
 
