@@ -130,6 +130,8 @@ class LentSlot(Content):
         """One that comes behind this stream and all that write. Of several it is one of the library's own,
         which waits for them."""
         named = _streams.COMPLETE if stream is None else _streams.resolve(stream)
+        if not self._written:
+            return named
         streams = {named, *self._written} - {_streams.COMPLETE}
         if len(streams) < 2:
             return next(iter(streams), _streams.COMPLETE)
@@ -162,12 +164,7 @@ class LentSlot(Content):
             return
         if kind is None:
             try:
-                if self._written:
-                    after = self._behind(self.stream)
-                else:
-                    after = _streams.COMPLETE if self.stream is None else _streams.resolve(self.stream)
-                low.exporter_publish(self._exporter, self._slot, after[0], after[1])
-                self._open = False
+                self.publish()
                 return
             except BaseException:
                 self._give_up()
