@@ -116,7 +116,7 @@ class Lease:
 
     @classmethod
     def _of(cls, frame: _abi.Frame, held: set[int]) -> Lease:
-        """Of a frame that was taken. There is none before: a KeyboardInterrupt would be lost in its __del__."""
+        """Of a frame that was taken; before, a KeyboardInterrupt could get lost in its __del__."""
         made = cls.__new__(cls)
         made._frame = frame
         made._held = held
