@@ -156,8 +156,8 @@ class LentSlot(Content):
     def abandon(self) -> None:
         """Gives it back unpublished."""
         self._check()
-        self._open = False
         low.exporter_abandon(self._exporter, self._slot, *self._behind())
+        self._open = False
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if not self._open:
@@ -174,9 +174,17 @@ class LentSlot(Content):
     def _give_up(self) -> None:
         """abandon, while an exception is on its way, which that of a closed exporter must not hide."""
         self._open = False
+        with suppress(CudaLinkError):
+            low.exporter_abandon(self._exporter, self._slot, *self._behind())
+            return
+        # One of the streams can't be waited for, as one that captures a graph: behind the others. A slot that
+        # nobody gave back would be the last one of this exporter.
         behind = _streams.COMPLETE
-        with suppress(CudaLinkError):  # of a stream that can't be waited for
-            behind = self._behind()
+        with suppress(CudaLinkError):
+            behind = _streams.Stream(*low.exporter_stream(self._exporter))
+        for stream in self._written:
+            with suppress(CudaLinkError):
+                self._order((stream,), behind)
         with suppress(CudaLinkError):
             low.exporter_abandon(self._exporter, self._slot, *behind)
 

@@ -65,8 +65,9 @@ _MOST = 8
 
 
 class HostArrays:
-    """Arrays of the CPU, used again once nobody looks at them: a script that lets go of each array before
-    the next get sees the same one, and one that keeps an array keeps its pixels.
+    """Memory of the CPU, used again once nobody looks at it: a script that lets go of each array before the
+    next get sees the same pixels overwritten, and one that keeps an array keeps its pixels. Each array is a new
+    view, which NumPy has keep what it is a view of: a script may reshape it in place, or make it read-only.
 
     For frames on a GPU they are pinned, which the GPU writes to five times as fast as to other memory, and
     which takes milliseconds to make. A script that keeps more than a few gets ordinary memory beyond them.
@@ -80,7 +81,7 @@ class HostArrays:
     def get(self, form: Form, device: int = 0) -> np.ndarray[Any, Any]:
         """One that nobody looks at. device: as in frames."""
         with self._lock:
-            return self._get(form, device)
+            return self._get(form, device).view()
 
     def _get(self, form: Form, device: int) -> np.ndarray[Any, Any]:
         if (form, device) != self._kind:

@@ -147,6 +147,22 @@ def test_arrays_are_pinned_and_used_again(pair):
         del array
 
 
+@pytest.mark.parametrize("what", ["shape", "dtype", "strides", "flags"])
+def test_what_a_script_does_to_its_array_is_its_own(pair, what):
+    """The next get of the same memory once had that shape, or failed for good on a read-only array."""
+    array = get(pair, 1)
+    first = array.ctypes.data
+    if what == "flags":
+        array.flags.writeable = False
+    else:
+        value = {"shape": (-1,), "dtype": np.int8, "strides": (4, 4 * HEIGHT, 1)}[what]
+        setattr(array, what, value)
+    del array
+    array = get(pair, 2)
+    assert (array.ctypes.data, array.shape, array.dtype) == (first, (HEIGHT, WIDTH, 4), np.uint8)
+    assert (array == 2).all() and array.flags.writeable and array.flags.c_contiguous
+
+
 def test_arrays_that_are_kept_stay_as_they_are(pair):
     kept = [get(pair, n)[1:, ::2] for n in range(20)]  # parts of them
     assert (

@@ -181,6 +181,27 @@ def test_a_slot_that_is_not_published_is_free_behind(exporter, importer, writer,
                     np.testing.assert_array_equal(got.numpy(), picture(n))
 
 
+@pytest.mark.parametrize("also", [False, True], ids=["one stream", "several"])
+@pytest.mark.parametrize("end", ["publish", "abandon", "publish_invalid", "exception", "end"])
+def test_a_stream_that_captures_blocks_no_slot(exporter, importer, reader, end, also):  # noqa: F811
+    """The slot stayed begun for good, and with it the exporter."""
+    capturing, graph = new_stream(), ctypes.c_void_p()
+    cu("cuStreamBeginCapture_v2", ctypes.c_void_p(capturing), 2)
+    wanted = KeyError if end == "exception" else cuda_link.CapturingError
+    with pytest.raises(wanted), exporter.frame() as slot:
+        if also:
+            slot.mark_written(reader)
+        slot.mark_written(capturing)
+        if end == "exception":
+            raise KeyError
+        if end != "end":
+            getattr(slot, end)(*["no signal"] * (end == "publish_invalid"))
+    assert exporter.send(picture(3), timeout=10)
+    with importer.acquire(10) as got:
+        np.testing.assert_array_equal(got.numpy(), picture(3))
+    cu("cuStreamEndCapture", ctypes.c_void_p(capturing), ctypes.byref(graph))
+
+
 def test_readers_of_an_array_come_behind(frame, writer, reader):
     array = cuda_link.from_dlpack(frame, copy=True)
     array.numpy()  # it is complete
