@@ -25,7 +25,8 @@ _c.sem_init.argtypes = [c_void_p, c_int, c_uint]
 _c.sem_trywait.argtypes = _c.sem_wait.argtypes = [c_void_p]
 _post = ctypes.cast(_c.sem_post, c_void_p)
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Python may collect garbage while a thread has it: an exporter's end is then called on that very thread."""
 _of: dict[int, deque[tuple[int, Any]]] = {}
 """By exporter: a semaphore, in memory that outlives Python, and what is kept."""
 _over: deque[int] = deque(maxlen=64)
@@ -39,11 +40,13 @@ def keep(exporter: int, thing: Any) -> bool:
     if not semaphore:
         raise MemoryError
     _c.sem_init(semaphore, 0, 0)
+    entry = (semaphore, thing)
     with _lock:
-        _of.setdefault(exporter, deque()).append((semaphore, thing))
+        kept = _of.setdefault(exporter, deque())
+        kept.append(entry)
         status = library.cudalink_exporter_keep(exporter, semaphore, _post)
         if status < 0:
-            _of[exporter].pop()
+            kept.remove(entry)
             _c.free(semaphore)
     if exporter in _over:
         _wait_aside(exporter)
@@ -54,8 +57,8 @@ def keep(exporter: int, thing: Any) -> bool:
 
 def let_go(exporter: int) -> None:
     """What is copied."""
-    if exporter not in _of:
-        return
+    if exporter not in _of or _lock._is_owned():  # type: ignore[attr-defined]
+        return  # a later call does it
     done = []
     with _lock:
         kept = _of.get(exporter, deque())
@@ -68,7 +71,9 @@ def let_go(exporter: int) -> None:
     del done  # what their ends do is done without the lock
 
 
-def _wait(kept: deque[tuple[int, Any]]) -> None:
+def _wait(exporter: int) -> None:
+    with _lock:
+        kept = _of.pop(exporter, None)
     while kept:
         while _c.sem_wait(kept[0][0]) != 0:  # a signal came
             pass
@@ -83,7 +88,5 @@ def closed(exporter: int) -> None:
 
 
 def _wait_aside(exporter: int) -> None:
-    with _lock:
-        kept = _of.pop(exporter, None)
-    if kept:
-        threading.Thread(target=_wait, args=(kept,), daemon=True, name="cuda_link").start()
+    if exporter in _of:
+        threading.Thread(target=_wait, args=(exporter,), daemon=True, name="cuda_link").start()

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import threading
+import types
 import weakref
 
 import cuda_link
@@ -301,3 +303,29 @@ def test_a_table_that_sends_itself(relay, end, array):
     inner.append(with_table(array[:8]))
     relay.send(source)
     assert busy and relay.statistics().published == 3
+
+
+@pytest.mark.skipif(cuda_link.backend.name != "pure", reason="the C extension has no lock for it")
+def test_garbage_is_collected_while_something_is_kept(relay, array, monkeypatch):
+    """An exporter in a cycle ends on whatever thread collects it, also on one that has the lock."""
+    from cuda_link import _pure_kept
+
+    keep, closed = _pure_kept.library.cudalink_exporter_keep, []
+
+    def collect(*arguments):
+        gc.collect()
+        closed.append(forgotten() is None)
+        return keep(*arguments)
+
+    def send():
+        assert relay.send(array, stream=1)
+
+    other = cuda_link.open_exporter("cycle", shape=SHAPE, kind="vmm")
+    other.itself, forgotten = other, weakref.ref(other)
+    other.send(array, stream=1)
+    monkeypatch.setattr(_pure_kept, "library", types.SimpleNamespace(cudalink_exporter_keep=collect))
+    del other
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    sending.join(10)
+    assert not sending.is_alive() and closed == [True]
