@@ -129,29 +129,25 @@ static bool looks_so(const struct lesson *lesson, const cudalink_dlpack_tensor *
   return true;
 }
 
-static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
-
 static void drop_tensor(void *pointer) {
   cudalink_dlpack_versioned *tensor = pointer;
   if (tensor->deleter) tensor->deleter(tensor);
 }
 
-/* Its memory, and what keeps that; NULL: not by this way. */
+/* Its memory, and what keeps that; NULL: not by this way. Taken, not borrowed: an array that is kept need not keep
+ * its memory (torch: `tensor.data = other`, `set_`), which consumers may read for long where it lies in a
+ * pool. */
 static struct core_kept *take(const struct lesson *lesson, PyObject *array, const void **data) {
   cudalink_dlpack_versioned *whole = NULL;
-  cudalink_dlpack_tensor borrowed, *tensor = &borrowed;
   struct core_kept *kept = NULL;
-  bool borrows = lesson->table->borrow_from_object != NULL;
-  int status = borrows ? lesson->table->borrow_from_object(array, &borrowed)
-                       : lesson->table->from_object(array, &whole);
-  if (status < 0 || (!borrows && !whole)) return NULL;
-  if (whole) tensor = &whole->tensor;
-  bool known = !whole || whole->version.major == CUDALINK_DLPACK_VERSION_MAJOR;
-  if (known && looks_so(lesson, tensor))
-    kept = borrows ? core_kept_new(array, drop_object) : core_kept_new(whole, drop_tensor);
-  if (kept) *data = (const char *)tensor->data + tensor->byte_offset;
-  if (kept && borrows) Py_INCREF(array);
-  if (!kept && whole) drop_tensor(whole);
+  if (lesson->table->from_object(array, &whole) < 0 || !whole) return NULL;
+  const cudalink_dlpack_tensor *tensor = &whole->tensor;
+  if (whole->version.major == CUDALINK_DLPACK_VERSION_MAJOR && looks_so(lesson, tensor))
+    kept = core_kept_new(whole, drop_tensor);
+  if (kept)
+    *data = (const char *)tensor->data + tensor->byte_offset;
+  else
+    drop_tensor(whole);
   return kept;
 }
 

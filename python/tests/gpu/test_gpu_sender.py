@@ -137,21 +137,42 @@ def test_an_array_of_ours(relay, end, array, plans):
     assert len(plans) == 1
 
 
+def watched(array, deleted):
+    """A tensor that tells when its taker deletes it."""
+    tensor = give_away(array)
+    whole = _abi.VersionedTensor.from_address(tensor)
+    delete = tables.DELETER(whole.deleter)
+    watching = tables.DELETER(lambda address: deleted.append(1) or delete(address))
+    whole.deleter = ctypes.cast(watching, ctypes.c_void_p)
+    tables.HAND_MADE.append(watching)
+    return tensor
+
+
 @core_only
-@pytest.mark.parametrize("borrow", [False, True])
-def test_it_stays_until_its_copy_has_run(relay, array, stream, plans, borrow):  # noqa: F811
-    with_table = kind(current=stream, borrow=borrow)
-    relay.send(with_table(array))
+def test_it_stays_until_its_copy_has_run(relay, array, stream, plans):  # noqa: F811
+    deleted = []
+    capsule = tables.table(lambda thing: watched(thing.array, deleted), lambda *_: stream)
+    source = type("WithTable", (Base,), {"__dlpack_c_exchange_api__": capsule})(array)
+    relay.send(source)
     with Blocked(stream):
-        source = with_table(array)
+        deleted.clear()
         kept = weakref.ref(source)
         relay.send(source)
         del source
         gc.collect()
-        assert (kept() is not None) == borrow  # else what the table gave is kept
+        assert kept() is None and not deleted  # what the table gave is kept
         assert len(plans) == 1
     relay.close()  # from here on it is told without a further call
-    assert is_gone(kept)
+    assert is_gone(lambda: None if deleted else deleted)
+
+
+@core_only
+def test_what_could_be_borrowed_is_taken(relay, array, plans):
+    """An array that is kept may let go of its memory: `tensor.data = other`."""
+    source = kind(borrow=True)(array)
+    for _ in range(3):
+        relay.send(source)
+    assert len(plans) == 1 and not hasattr(source, "lent")
 
 
 @core_only
