@@ -150,20 +150,24 @@ def watched(array, deleted):
 
 @core_only
 def test_it_stays_until_its_copy_has_run(relay, array, stream, plans):  # noqa: F811
-    deleted = []
-    capsule = tables.table(lambda thing: watched(thing.array, deleted), lambda *_: stream)
+    given = []  # a list for each tensor
+
+    def give(thing):
+        given.append([])
+        return watched(thing.array, given[-1])
+
+    capsule = tables.table(give, lambda *_: stream)
     source = type("WithTable", (Base,), {"__dlpack_c_exchange_api__": capsule})(array)
     relay.send(source)
     with Blocked(stream):
-        deleted.clear()
         kept = weakref.ref(source)
         relay.send(source)
         del source
         gc.collect()
-        assert kept() is None and not deleted  # what the table gave is kept
+        assert kept() is None and not given[-1]  # what the table gave is kept
         assert len(plans) == 1
     relay.close()  # from here on it is told without a further call
-    assert is_gone(lambda: None if deleted else deleted)
+    assert is_gone(lambda: None if given[-1] else given)
 
 
 @core_only
