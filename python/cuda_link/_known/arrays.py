@@ -66,8 +66,8 @@ _MOST = 8
 
 class HostArrays:
     """Memory of the CPU, used again once nobody looks at it: a script that lets go of each array before the
-    next get sees the same pixels overwritten, and one that keeps an array keeps its pixels. Each array is a new
-    view, which NumPy has keep what it is a view of: a script may reshape it in place, or make it read-only.
+    next get gets the same memory, and one that keeps an array keeps its pixels. Each array is a view, which
+    keeps what it is a view of: a script may reshape it in place, or make it read-only.
 
     For frames on a GPU they are pinned, which the GPU writes to five times as fast as to other memory, and
     which takes milliseconds to make. A script that keeps more than a few gets ordinary memory beyond them.
