@@ -81,20 +81,26 @@ void cuda_copies_drop(struct cuda_device *device) {
   for (uint32_t i = 0; i < 2; i++)
     if (device->copy_graphs[i]) device->driver->cuGraphDestroy(device->copy_graphs[i]);
   device->copy_graphs[0] = device->copy_graphs[1] = NULL;
+  if (device->copy_source) device->driver->cuMemFree(device->copy_source);
+  device->copy_source = 0;
 }
 
+static uint32_t count_for(uint32_t slots) {
+  if (slots < FEWEST) return FEWEST;
+  return slots < CUDA_COPIES - MAPPED ? slots : CUDA_COPIES - MAPPED;
+}
+
+/* The memory of the context that they are made with is cuMemAlloc's: graphs that were made with pinned memory
+ * could be pointed at such memory as well, but sends by them took as long as plain copies. */
 static CUresult make_all(struct cuda_device *device, const struct gpu_block *block,
                          uint32_t slots) {
-  struct gpu_copy copy = {
-      .source = device->tried_words, .target = block->address, .bytes = 8, .rows = 1};
-  uint32_t most = CUDA_COPIES - MAPPED;
-  CUresult result = make(device, false,
-                         slots < FEWEST ? FEWEST
-                         : slots < most ? slots
-                                        : most,
-                         &copy);
+  struct gpu_copy copy = {.target = block->address, .bytes = 8, .rows = 1};
+  CUresult result = device->driver->cuMemAlloc(&device->copy_source, copy.bytes);
+  if (result != CUDA_SUCCESS) return result;
+  copy.source = (void *)(uintptr_t)device->copy_source;
+  result = make(device, false, count_for(slots), &copy);
   if (result != CUDA_SUCCESS || device->gpu.kind == CUDALINK_KIND_IPC) return result;
-  copy.source = (char *)block->address + 8;
+  copy.source = (char *)block->address + copy.bytes;
   return make(device, true, MAPPED, &copy);
 }
 

@@ -97,7 +97,8 @@ struct cuda_device {
   CUevent order_event;  /* for stream_after */
   CUstream join_stream; /* comes behind several streams of the program's */
   CUevent join_event;
-  CUgraph copy_graphs[2]; /* of one node each; [1]: out of mapped memory. NULL: none */
+  CUdeviceptr copy_source; /* what they were made with */
+  CUgraph copy_graphs[2];  /* of one node each; [1]: out of mapped memory. NULL: none */
   struct cuda_copy copies[CUDA_COPIES];
   uint32_t copy_count; /* that many of them */
   uint64_t sends;
