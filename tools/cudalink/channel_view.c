@@ -212,7 +212,9 @@ static void program_cell(struct table *table, enum column column, const char *ma
 static void speed_cells(struct table *table, double fps, double latency) {
   char duration[TEXT_DURATION_SIZE];
   if (!isnan(fps)) table_cell(table, RATE, "%.1f", fps);
-  if (!isnan(latency)) table_cell(table, LATENCY, "%s", text_duration(duration, (uint64_t)latency));
+  /* A consumer writes what it likes. */
+  if (latency >= 0 && latency < 0x1p64)
+    table_cell(table, LATENCY, "%s", text_duration(duration, (uint64_t)latency));
 }
 
 static void consumer_row(struct table *table, const cudalink_channel_info *channel, uint32_t index,
