@@ -14,7 +14,7 @@ SAYS = (
     r'\bSKIP\("([^"]*)"\)',
     r'\bskipTest\("([^"]*)"\)',
     r'\bskip(?:If|Unless)\(.*, "([^"]*)"\)$',
-    r'\bskipif\(.*\breason="([^"]*)"',
+    r'\bskipif\((?:.|\n){0,200}?\breason="([^"]*)"',
     r'\bpytest\.skip\("([^"]*)"\)',
 )
 
