@@ -346,6 +346,12 @@ static int pack(struct cuda_device *device, const cudalink_description *descript
                     "copying a frame to host memory");
 }
 
+/* Under the mutex. A device that nobody has prepared: its copies would run on the default stream, and nobody
+ * would wait for them. */
+static int have_streams(struct cuda_device *device) {
+  return device->host.stream_count ? CUDALINK_OK : cuda_host_prepare(&device->gpu, 1);
+}
+
 int cuda_pack_to_host(struct gpu_device *gpu, const cudalink_description *description,
                       const void *source, void *out, uint64_t size) {
   struct cuda_device *device = cuda_of(gpu);
@@ -357,7 +363,9 @@ int cuda_pack_to_host(struct gpu_device *gpu, const cudalink_description *descri
   status = cuda_enter(device, &mode);
   if (status < 0) return status;
   pthread_mutex_lock(&device->host.mutex);
-  status = pack(device, description, source, out, !pinned && needed >= STAGING_LEAST);
+  status = have_streams(device);
+  if (status == CUDALINK_OK)
+    status = pack(device, description, source, out, !pinned && needed >= STAGING_LEAST);
   pthread_mutex_unlock(&device->host.mutex);
   cuda_leave(device, mode);
   return status;
@@ -395,7 +403,9 @@ int cuda_host_begin(struct gpu_device *gpu, uint32_t which, const cudalink_descr
   status = cuda_enter(device, &mode);
   if (status < 0) return status;
   pthread_mutex_lock(&device->host.mutex);
-  status = begin(device, &device->host.copies[which], description, source, out, needed);
+  status = have_streams(device);
+  if (status == CUDALINK_OK)
+    status = begin(device, &device->host.copies[which], description, source, out, needed);
   pthread_mutex_unlock(&device->host.mutex);
   cuda_leave(device, mode);
   *behind = CUDALINK_STREAM_HANDLE(device->host.streams[0]);
