@@ -51,6 +51,19 @@ void gpu_start_on(int ordinal) {
   gpu_load_kernels();
 }
 
+CUcontext gpu_start_beside_another(void) {
+  CUdevice device;
+  CUcontext other;
+  int count;
+  setenv("FAKECUDA_DEVICES", "2", 1);
+  gpu_start();
+  CU(cuDeviceGetCount(&count));
+  if (count < 2) SKIP("needs a GPU");
+  CU(cuDeviceGet(&device, 1));
+  CU(cuDevicePrimaryCtxRetain(&other, device));
+  return other;
+}
+
 CUstream gpu_stream(void) {
   CUstream stream;
   CU(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

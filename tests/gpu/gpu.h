@@ -33,6 +33,8 @@ void gpu_check_result(const char *file, int line, const char *call, CUresult res
 void gpu_start(void);
 /* The same on another GPU; skips where it is not. */
 void gpu_start_on(int ordinal);
+/* On the first of two GPUs; returns the context of the second one. */
+CUcontext gpu_start_beside_another(void);
 bool gpu_is_fake(void);
 /* Calls a function of fakecuda.h; 0 on a real GPU. */
 #define FAKE(function, ...)                                                                        \

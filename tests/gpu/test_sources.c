@@ -127,15 +127,7 @@ TEST(strict_device_takes_only_memory_of_the_gpu, 60) {
 
 TEST(source_on_another_gpu, 60) {
   struct channel channel;
-  CUdevice device;
-  CUcontext other;
-  int count;
-  setenv("FAKECUDA_DEVICES", "2", 1);
-  gpu_start();
-  CU(cuDeviceGetCount(&count));
-  if (count < 2) SKIP("needs a GPU");
-  CU(cuDeviceGet(&device, 1));
-  CU(cuDevicePrimaryCtxRetain(&other, device));
+  CUcontext other = gpu_start_beside_another();
   CU(cuCtxSetCurrent(other));
   describe_rgba(&channel.description, 64, 64);
   char *picture = random_bytes(64 * 64 * 4), *source = on_device(picture, 64 * 64 * 4);
@@ -178,15 +170,7 @@ TEST(source_on_another_gpu_without_access, 60) {
 /* A pool is its GPU's alone until it is opened to others; the driver refuses the copy, and goes on. */
 TEST(source_in_a_pool_of_another_gpu, 60) {
   struct channel channel;
-  CUdevice device;
-  CUcontext other;
-  int count;
-  setenv("FAKECUDA_DEVICES", "2", 1);
-  gpu_start();
-  CU(cuDeviceGetCount(&count));
-  if (count < 2) SKIP("needs a GPU");
-  CU(cuDeviceGet(&device, 1));
-  CU(cuDevicePrimaryCtxRetain(&other, device));
+  CUcontext other = gpu_start_beside_another();
   CU(cuCtxSetCurrent(other));
   CUstream there = gpu_stream();
   void *source = gpu_memory(GPU_MEMORY_POOL, 64 * 64 * 4, there);

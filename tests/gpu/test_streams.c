@@ -132,16 +132,8 @@ TEST(stream_not_said_is_refused, 60) {
 TEST(stream_of_another_device_is_refused, 60) {
   struct channel channel;
   cudalink_slot slot;
-  CUdevice device;
-  CUcontext other;
-  int count;
-  setenv("FAKECUDA_DEVICES", "2", 1);
-  gpu_start();
-  CU(cuDeviceGetCount(&count));
-  if (count < 2) SKIP("needs a GPU");
+  CUcontext other = gpu_start_beside_another();
   open_channel(&channel, CUDALINK_KIND_VMM);
-  CU(cuDeviceGet(&device, 1));
-  CU(cuDevicePrimaryCtxRetain(&other, device));
   CU(cuCtxSetCurrent(other));
   CUstream stream = gpu_stream();
   CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
