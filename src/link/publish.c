@@ -16,21 +16,27 @@
 
 #define DIRECT_WAKES 1 /* with more sleepers than this, waking is left to the service thread */
 
+/* Is waking them the service thread's? If so, the others' words are not looked at: who has just gone to
+ * sleep has his in another processor's cache. */
+static bool must_leave(const struct link_exporter *exporter, uint32_t *sleepers) {
+  LINK_EACH_MEMBER(exporter, m) {
+    const struct wire_mailbox *mailbox = exporter->mailboxes[m];
+    uint32_t arming = atomic_load(&mailbox->armed);
+    *sleepers += atomic_load(&mailbox->asleep) != 0;
+    if (*sleepers > DIRECT_WAKES || (arming && arming != exporter->members[m].rung)) return true;
+  }
+  return false;
+}
+
 void link_ring(struct link_exporter *exporter) {
   struct wire_control *control = exporter->control;
+  uint32_t sleepers = 0;
   /* seq_cst: pairs with the consumer's asleep := 1, then a look at what it waits for. Either it sees
    * the change, or we see it asleep here. */
   atomic_fetch_add(&control->bell, 1);
-  uint32_t sleepers = 0;
-  bool armed = false;
-  LINK_EACH_MEMBER(exporter, m) {
-    const struct wire_mailbox *mailbox = exporter->mailboxes[m];
-    sleepers += atomic_load(&mailbox->asleep) != 0;
-    uint32_t arming = atomic_load(&mailbox->armed);
-    armed |= arming && arming != exporter->members[m].rung;
-  }
+  bool leave = must_leave(exporter, &sleepers);
   if (sleepers) exporter->statistics.wakes++;
-  if (armed || sleepers > DIRECT_WAKES)
+  if (leave)
     service_post(&exporter->wake_work);
   else if (sleepers)
     os_wake(&control->bell, INT_MAX, true);

@@ -48,6 +48,7 @@ const struct bench_row bench_rows[] = {
      .parameter = 1, /* sleepers */
      .floor_name = "a bare futex, wake -> running",
      .floor = bench_futex_latency,
+     .floor_parameter = 1,
      .has_target = true,
      .factor = 1.5,
      .rounds = 400},
@@ -62,8 +63,9 @@ const struct bench_row bench_rows[] = {
 #define ASLEEP(n)                                                                                  \
   {                                                                                                \
     .name = "publish_64_asleep_" #n, .what = "publish, 64 consumers, " #n " asleep", .unit = "us", \
-    .measure = bench_publish_sleepers, .parameter = n, .floor_name = "one bare futex wake",        \
-    .floor = bench_futex_call, .has_target = true, .factor = 1, .plus = 1, .rounds = 100           \
+    .measure = bench_publish_sleepers, .parameter = n, .floor_parameter = n,                       \
+    .floor_name = "one bare futex wake among as many", .floor = bench_futex_call,                  \
+    .has_target = true, .factor = 1, .plus = 1, .rounds = 100                                      \
   }
     ASLEEP(1),
     ASLEEP(2),
