@@ -24,13 +24,16 @@ def _refuse_grad(*tensors: torch.Tensor | None) -> None:
 
 def _keep_out_of_graphs(operator: str) -> None:
     """torch 2.11 does not see the tag cudagraph_unsafe of an operator with effects; it splits its CUDA
-    graphs at those that are named here. Said when a graph is compiled, since only then the compiler is
-    loaded."""
+    graphs at those that are named here. To have fewer parts it then moves what it has split off to the
+    front or the back, past the order of effects: receives came before the sends they wait for. Said when
+    a graph is compiled, since only then the compiler is loaded."""
     import torch._inductor.config as config
 
     named: list[str] | None = getattr(config, "custom_should_partition_ops", None)
     if named is not None and operator not in named:
         config.custom_should_partition_ops = [*named, operator]
+    if hasattr(config.triton, "reorder_for_reducing_graph_partitions"):
+        config.triton.reorder_for_reducing_graph_partitions = False
 
 
 def _register(name: str, schema: str, run: Any, fake: Any, effect: bool) -> Any:
