@@ -178,10 +178,11 @@ static int order(struct gpu_array *array, cudalink_stream stream,
   struct cuda_device *device = array->device;
   pthread_mutex_lock(&array->mutex);
   int status = gpu_streams_check(&array->used, stream);
-  if (status == CUDALINK_OK) status = cuda_enter_quickly(device);
+  bool pushed;
+  if (status == CUDALINK_OK) status = cuda_enter_quickly(device, &pushed);
   if (status == CUDALINK_OK) {
     CUresult result = run(array, cuda_stream_handle(stream));
-    cuda_leave_quickly(device);
+    cuda_leave_quickly(device, pushed);
     status = cuda_error(device->driver, result, what);
   }
   if (status == CUDALINK_OK) gpu_streams_add(&array->used, stream);

@@ -196,7 +196,8 @@ static int check_piece(const struct cuda_device *device, const struct piece *pie
 int cuda_memory_check(struct gpu_device *gpu, const void *memory, uint64_t bytes, bool write) {
   struct cuda_device *device = cuda_of(gpu);
   uint64_t start = (uintptr_t)memory, covered = 0;
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   while (status == CUDALINK_OK && covered < bytes) {
     struct piece piece;
@@ -205,7 +206,7 @@ int cuda_memory_check(struct gpu_device *gpu, const void *memory, uint64_t bytes
     uint64_t end = piece.start + piece.bytes;
     covered = end > start + covered ? end - start : bytes; /* bytes: the driver tells no size */
   }
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return status;
 }
 
@@ -235,11 +236,12 @@ int cuda_stream_convert(struct gpu_device *gpu, cudalink_stream stream,
   struct launch on = {device, complete ? device->copy_stream : cuda_stream_handle(stream)};
   struct convert_launcher launcher = {launch, &on};
   CUstreamCaptureMode mode;
-  int status = complete ? cuda_enter(device, &mode) : cuda_enter_quickly(device);
+  bool pushed;
+  int status = complete ? cuda_enter(device, &mode) : cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   status = convert_on_device(job, &launcher);
   if (!complete) {
-    cuda_leave_quickly(device);
+    cuda_leave_quickly(device, pushed);
     return status;
   }
   if (status == CUDALINK_OK)

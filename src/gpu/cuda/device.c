@@ -9,18 +9,29 @@
 
 #include "gpu/cuda/cuda.h"
 
-int cuda_enter_quickly(struct cuda_device *device) {
+static int push(struct cuda_device *device) {
   CUresult result = device->driver->cuCtxPushCurrent(device->context);
   return cuda_error(device->driver, result, "making the context current");
 }
 
-void cuda_leave_quickly(struct cuda_device *device) {
+static void pop(struct cuda_device *device) {
   CUcontext popped;
   device->driver->cuCtxPopCurrent(&popped);
 }
 
+int cuda_enter_quickly(struct cuda_device *device, bool *pushed) {
+  CUcontext current;
+  CUresult result = device->driver->cuCtxGetCurrent(&current);
+  *pushed = result != CUDA_SUCCESS || current != device->context;
+  return *pushed ? push(device) : CUDALINK_OK;
+}
+
+void cuda_leave_quickly(struct cuda_device *device, bool pushed) {
+  if (pushed) pop(device);
+}
+
 int cuda_enter(struct cuda_device *device, CUstreamCaptureMode *mode) {
-  int status = cuda_enter_quickly(device);
+  int status = push(device);
   if (status < 0) return status;
   *mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   device->driver->cuThreadExchangeStreamCaptureMode(mode);
@@ -29,7 +40,7 @@ int cuda_enter(struct cuda_device *device, CUstreamCaptureMode *mode) {
 
 void cuda_leave(struct cuda_device *device, CUstreamCaptureMode mode) {
   device->driver->cuThreadExchangeStreamCaptureMode(&mode);
-  cuda_leave_quickly(device);
+  pop(device);
 }
 
 int cuda_attribute(const struct cuda_device *device, CUdevice_attribute which) {

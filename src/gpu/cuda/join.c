@@ -30,10 +30,11 @@ CUresult cuda_join(struct cuda_device *device, const cudalink_stream *streams, u
 int cuda_streams_write(struct gpu_device *gpu, const cudalink_stream *streams, uint32_t count,
                        const struct gpu_write *write) {
   struct cuda_device *device = cuda_of(gpu);
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   CUresult result = cuda_join(device, streams, count);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   if (result != CUDA_SUCCESS)
     return cuda_error(device->driver, result, "coming behind several streams");
   return cuda_stream_write(gpu, CUDALINK_STREAM_HANDLE(device->join_stream), write, 1);

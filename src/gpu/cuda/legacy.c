@@ -93,10 +93,11 @@ static int record(struct cuda_device *device, CUevent event, cudalink_stream str
 static int event_record(struct gpu_event *event, cudalink_stream stream) {
   struct cuda_device *device = cuda_of(event->device);
   if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return CUDALINK_OK;
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   status = record(device, event_of(event), stream);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return status;
 }
 
@@ -115,11 +116,12 @@ static int event_query(struct gpu_event *event) {
 
 static int event_wait(struct gpu_event *event, cudalink_stream stream) {
   struct cuda_device *device = cuda_of(event->device);
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   CUresult result =
       device->driver->cuStreamWaitEvent(cuda_stream_handle(stream), event_of(event), 0);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return cuda_error(device->driver, result, "making a stream wait for an event");
 }
 
@@ -135,12 +137,13 @@ static int stream_copy_rows(struct gpu_device *gpu, cudalink_stream stream, void
                         .WidthInBytes = bytes,
                         .Height = count};
   CUstream on = cuda_stream_handle(stream);
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   CUresult result = pitch == bytes ? device->driver->cuMemcpyAsync(copy.dstDevice, copy.srcDevice,
                                                                    bytes * count, on)
                                    : device->driver->cuMemcpy2DAsync(&copy, on);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return cuda_error(device->driver, result, "copying rows");
 }
 

@@ -67,13 +67,14 @@ int cuda_stream_check(struct gpu_device *gpu, cudalink_stream stream) {
     return error_set(CUDALINK_ERROR_STREAM, "stream kind %u is not a cudalink_stream_kind",
                      stream.kind);
   }
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   if (stream.kind != CUDALINK_STREAM_KIND_EVENT) {
     status = check_capture(device, cuda_stream_handle(stream));
     if (status == CUDALINK_OK) status = check_device(device, cuda_stream_handle(stream));
   }
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return status;
 }
 
@@ -130,14 +131,15 @@ int cuda_shared_stream(struct gpu_device *gpu, cudalink_stream *stream) {
 int cuda_stream_after(struct gpu_device *gpu, cudalink_stream later, cudalink_stream earlier) {
   struct cuda_device *device = cuda_of(gpu);
   const struct cuda_driver *driver = device->driver;
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   pthread_mutex_lock(&device->mutex); /* record and wait belong together */
   CUresult result = driver->cuEventRecord(device->order_event, cuda_stream_handle(earlier));
   if (result == CUDA_SUCCESS)
     result = driver->cuStreamWaitEvent(cuda_stream_handle(later), device->order_event, 0);
   pthread_mutex_unlock(&device->mutex);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   return cuda_error(driver, result, "ordering one stream behind another");
 }
 

@@ -132,14 +132,15 @@ int cuda_stream_write(struct gpu_device *gpu, cudalink_stream stream,
       atomic_store_explicit(writes[i].word, writes[i].value, memory_order_release);
     return CUDALINK_OK;
   }
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   CUresult result;
   if (stream.kind == CUDALINK_STREAM_KIND_EVENT)
     result = write_after_event(device, (CUevent)(uintptr_t)stream.handle, writes, count);
   else
     result = write_on(device, cuda_stream_handle(stream), writes, count);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   if (result == CUDA_SUCCESS) return CUDALINK_OK;
   return cuda_error(device->driver, result, "queuing words on the stream");
 }
@@ -177,12 +178,13 @@ int cuda_stream_wait(struct gpu_device *gpu, cudalink_stream stream, wire_word *
     return error_set(CUDALINK_ERROR_UNSUPPORTED,
                      "this driver has no stream memory operations, so streams can't wait for "
                      "frames; acquire with CUDALINK_STREAM_COMPLETE");
-  int status = cuda_enter_quickly(device);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   pthread_mutex_lock(&device->mutex); /* event and stream belong together */
   CUresult result = queue_wait(device, cuda_stream_handle(stream), word, value);
   pthread_mutex_unlock(&device->mutex);
-  cuda_leave_quickly(device);
+  cuda_leave_quickly(device, pushed);
   if (result == CUDA_SUCCESS) return CUDALINK_OK;
   return cuda_error(device->driver, result, "queuing a wait on the stream");
 }
