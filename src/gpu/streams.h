@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * A few streams that something is used on, remembered until it is given back behind all of them.
+ * Telling streams apart; and a few that something is used on, remembered until it is given back behind all
+ * of them.
  */
 #ifndef CUDALINK_SRC_GPU_STREAMS_H
 #define CUDALINK_SRC_GPU_STREAMS_H
@@ -15,6 +16,10 @@ struct gpu_streams {
   cudalink_stream streams[CUDALINK_HOLD_STREAMS];
 };
 
+static inline bool gpu_stream_is(cudalink_stream a, cudalink_stream b) {
+  return a.kind == b.kind && a.handle == b.handle;
+}
+
 /* As any thread can name it: the per-thread stream of the caller is not another thread's, but the
  * legacy stream comes behind every per-thread one. */
 static inline cudalink_stream gpu_streams_name(cudalink_stream stream) {
@@ -24,7 +29,7 @@ static inline cudalink_stream gpu_streams_name(cudalink_stream stream) {
 static inline bool gpu_streams_has(const struct gpu_streams *set, cudalink_stream stream) {
   stream = gpu_streams_name(stream);
   for (uint32_t i = 0; i < set->count; i++)
-    if (set->streams[i].kind == stream.kind && set->streams[i].handle == stream.handle) return true;
+    if (gpu_stream_is(set->streams[i], stream)) return true;
   return false;
 }
 

@@ -110,10 +110,9 @@ static int wait_for_writes(const cudalink_hold *hold, const struct gpu_streams *
   cudalink_stream named = gpu_streams_name(stream); /* two threads' own streams have one name */
   for (uint32_t i = 0; i < written->count && status == CUDALINK_OK; i++) {
     cudalink_stream earlier = written->streams[i];
-    bool is_same = earlier.kind == named.kind && earlier.handle == named.handle;
     if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
       status = operations->stream_finish(readable.device, earlier);
-    else if (!is_same || stream.kind == CUDALINK_STREAM_KIND_PER_THREAD)
+    else if (!gpu_stream_is(earlier, named) || stream.kind == CUDALINK_STREAM_KIND_PER_THREAD)
       status = operations->stream_after(readable.device, stream, earlier);
   }
   return status;

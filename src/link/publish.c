@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/nvtx.h"
+#include "gpu/streams.h"
 #include "link/exporter.h"
 #include "link/pool.h"
 #include "link/trace.h"
@@ -258,10 +259,6 @@ void link_note_left(struct link_exporter *exporter, cudalink_stream stream) {
   if (queues && !exporter->left_on.kind) exporter->left_on = stream;
 }
 
-static bool is_same(cudalink_stream a, cudalink_stream b) {
-  return a.kind == b.kind && a.handle == b.handle;
-}
-
 /* Waits for it, without the mutex. */
 static int finish_left(struct link_exporter *exporter) {
   struct gpu_device *device = exporter->device;
@@ -421,7 +418,7 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
   if (status < 0) return status;
   publish->exporter = exporter;
   /* A send's own copy: its words come behind that. */
-  if (publish->checked && is_same(exporter->left_on, publish->stream))
+  if (publish->checked && gpu_stream_is(exporter->left_on, publish->stream))
     exporter->left_on = (cudalink_stream){0};
   status = finish_left(exporter); /* it may have been tried before */
   if (status == CUDALINK_OK && !publish->checked)
@@ -487,7 +484,7 @@ static int abandon(struct link_exporter *exporter, cudalink_stream stream) {
   cudalink_stream left = exporter->left_on, behind[2];
   uint32_t count = 0;
   if (stream.kind != CUDALINK_STREAM_KIND_COMPLETE) behind[count++] = stream;
-  if (left.kind && !is_same(left, stream)) behind[count++] = left;
+  if (left.kind && !gpu_stream_is(left, stream)) behind[count++] = left;
   int status = count ? land_behind(exporter, behind, count) : CUDALINK_OK;
   if (status < 0) return status;
   exporter->left_on = (cudalink_stream){0};

@@ -21,22 +21,22 @@ struct shared_send {
   int64_t timeout;
 };
 
-/* A copy was made although the frame lies in a pool. */
-static int note(cudalink_exporter handle, const char *reason) {
+/* A copy was made although the frame lies in a pool. The frame is published: that the exporter was closed
+ * since is no failure of the send. */
+static void note(cudalink_exporter handle, const char *reason) {
   struct link_exporter *exporter = NULL;
-  int status = link_exporter_lock(handle, call, &exporter);
-  if (status < 0) return status;
+  if (link_exporter_lock(handle, call, &exporter) < 0) return;
   cudalink_exporter_statistics *statistics = &exporter->statistics;
   statistics->share_copies++;
   snprintf(statistics->share_reason, sizeof statistics->share_reason, "%s", reason);
   link_object_unlock(exporter);
-  return CUDALINK_OK;
 }
 
 static int copy(const struct shared_send *send, const char *reason) {
   int status = cudalink_exporter_send(send->handle, send->description, send->data, send->user,
                                       send->stream, send->timeout);
-  return status == CUDALINK_OK ? note(send->handle, reason) : status;
+  if (status == CUDALINK_OK) note(send->handle, reason);
+  return status;
 }
 
 /* What was begun: into its slot, where that is large enough. */
@@ -48,7 +48,8 @@ static int copy_begun(const struct shared_send *send, const cudalink_slot *slot,
   }
   int status = link_send_begun(send->handle, send->description, send->data, send->user,
                                send->stream, slot, call);
-  return status == CUDALINK_OK ? note(send->handle, reason) : status;
+  if (status == CUDALINK_OK) note(send->handle, reason);
+  return status;
 }
 
 /* Nothing was published; what failed stays the last error. */
