@@ -110,6 +110,7 @@ struct link_attachment {
   struct link_entry entries[WIRE_MAX_ENTRIES];
   uint32_t held; /* entries with a word */
   struct link_mapping mappings[LINK_MAX_MAPPINGS];
+  bool told; /* some of them may be pending */
   uint32_t pool_count;
   uint64_t last;   /* sequence got last, 0 = none */
   uint64_t first;  /* every frame: the first one that is kept for us; 0 = not known */

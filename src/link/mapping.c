@@ -31,12 +31,17 @@ static bool is_pending(const struct link_mapping *mapping) {
   return mapping->number && !mapping->mapped;
 }
 
-/* One that may be tried now. */
+/* One that may be tried now. Asked by each acquire: where there is none, one look says so. */
 static struct link_mapping *next_pending(struct link_attachment *attachment) {
+  bool any = false;
+  if (!attachment->told) return NULL;
   for (uint32_t i = 0; i < LINK_MAX_MAPPINGS; i++) {
     struct link_mapping *mapping = &attachment->mappings[i];
-    if (is_pending(mapping) && (!mapping->try_at || mapping->try_at <= os_now())) return mapping;
+    if (!is_pending(mapping)) continue;
+    if (!mapping->try_at || mapping->try_at <= os_now()) return mapping;
+    any = true;
   }
+  attachment->told = any;
   return NULL;
 }
 
@@ -162,6 +167,7 @@ void link_mapping_add(struct link_attachment *attachment, const struct wire_gene
                                  .block.shared.handle = OS_NO_HANDLE,
                                  .metadata.handle = OS_NO_HANDLE};
   wire_geometry_from_message(&place->geometry, message);
+  attachment->told = true;
   handles[0] = handles[1] = OS_NO_HANDLE;
 }
 
