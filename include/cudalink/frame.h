@@ -119,6 +119,9 @@ typedef struct cudalink_picture {
   uint8_t alpha;           /* cudalink_alpha */
   uint8_t field_order;     /* cudalink_field_order */
   uint8_t chroma_location; /* cudalink_chroma_location */
+  /* Width of a pixel divided by its height, a fraction: 1/1 = square. 0/0 = not said. */
+  uint32_t pixel_aspect_numerator;
+  uint32_t pixel_aspect_denominator;
 } cudalink_picture;
 
 /* When the frame is meant to be shown, in the producer's own clock. All zeros = not said. */

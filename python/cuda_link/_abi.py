@@ -93,6 +93,8 @@ class Picture(Structure):
         ("alpha", c_uint8),
         ("field_order", c_uint8),
         ("chroma_location", c_uint8),
+        ("pixel_aspect_numerator", c_uint32),
+        ("pixel_aspect_denominator", c_uint32),
     ]
 
 

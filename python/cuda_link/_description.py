@@ -57,6 +57,8 @@ class Picture(NamedTuple):
     """0 not said, 1 straight, 2 premultiplied, 3 ignored."""
     field_order: int
     chroma_location: int
+    pixel_aspect: Fraction | None
+    """Width of a pixel divided by its height, 1 = square; None = not said."""
 
 
 class Timing(NamedTuple):
@@ -98,7 +100,8 @@ def _picture(picture: _abi.Picture) -> Picture | None:
     if not picture.format:
         return None
     name = low.format_name(picture.format) or f"0x{picture.format:08x}"
-    return Picture(name, *(getattr(picture, field) for field in Picture._fields[1:]))
+    aspect = _fraction(picture.pixel_aspect_numerator, picture.pixel_aspect_denominator)
+    return Picture(name, *(getattr(picture, field) for field in Picture._fields[1:-1]), aspect)
 
 
 def layout(raw: bytes) -> Layout:

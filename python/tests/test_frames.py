@@ -228,6 +228,14 @@ def test_pictures():
         importer.close()
 
 
+def test_pixel_aspect():
+    """What a producer in C, or a file, said of it; not said is None."""
+    description = _description.make(format="I420", shape=(576, 720))
+    assert _description.layout(bytes(description)).picture.pixel_aspect is None
+    description.picture.pixel_aspect_numerator, description.picture.pixel_aspect_denominator = 16, 11
+    assert _description.layout(bytes(description)).picture.pixel_aspect == Fraction(16, 11)
+
+
 def test_pictures_of_several_planes():
     with cuda_link.open_exporter("nv12", format="NV12", shape=(24, 32), kind="host") as exporter:
         importer = cuda_link.open_importer("nv12", timeout=10)

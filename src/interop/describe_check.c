@@ -72,6 +72,13 @@ static int check_field(const char *name, unsigned value, unsigned most) {
   return error_set(INVALID, "picture: %s is %u, %u is most", name, value, most);
 }
 
+/* A fraction is said (both parts) or not said (both 0), so that nobody divides by zero. */
+static int check_fraction(const char *name, uint32_t numerator, uint32_t denominator) {
+  if ((numerator == 0) == (denominator == 0)) return CUDALINK_OK;
+  return error_set(INVALID, "%s is %u/%u; write 0/0 for \"not said\"", name, numerator,
+                   denominator);
+}
+
 static int check_picture_fields(const cudalink_picture *picture) {
   int result = check_field("range", picture->range, CUDALINK_RANGE_FULL);
   if (!result) result = check_field("origin", picture->origin, CUDALINK_ORIGIN_BOTTOM_LEFT);
@@ -80,6 +87,9 @@ static int check_picture_fields(const cudalink_picture *picture) {
     result = check_field("field_order", picture->field_order, CUDALINK_FIELD_BOTTOM_FIRST);
   if (!result)
     result = check_field("chroma_location", picture->chroma_location, CUDALINK_CHROMA_TOP_LEFT);
+  if (!result)
+    result = check_fraction("picture: pixel_aspect", picture->pixel_aspect_numerator,
+                            picture->pixel_aspect_denominator);
   return result;
 }
 
@@ -150,21 +160,14 @@ static int check_picture(const cudalink_description *description) {
   return result;
 }
 
-/* A fraction is said (both parts) or not said (both 0), so that nobody divides by zero. */
-static int check_fraction(const char *name, uint32_t numerator, uint32_t denominator) {
-  if ((numerator == 0) == (denominator == 0)) return CUDALINK_OK;
-  return error_set(INVALID, "timing: %s is %u/%u; write 0/0 for \"not said\"", name, numerator,
-                   denominator);
-}
-
 static int check_timing(const cudalink_timing *timing) {
   if (!memchr(timing->clock, 0, sizeof timing->clock))
     return error_set(INVALID, "timing: the clock's name has no end within %d bytes",
                      CUDALINK_CLOCK_NAME_SIZE);
-  int result =
-      check_fraction("time_base", timing->time_base_numerator, timing->time_base_denominator);
+  int result = check_fraction("timing: time_base", timing->time_base_numerator,
+                              timing->time_base_denominator);
   if (result) return result;
-  return check_fraction("rate", timing->rate_numerator, timing->rate_denominator);
+  return check_fraction("timing: rate", timing->rate_numerator, timing->rate_denominator);
 }
 
 int cudalink_description_bytes(const cudalink_description *description, uint64_t *bytes) {

@@ -62,6 +62,8 @@ static void encode_picture(struct wire_header *header, const cudalink_picture *p
   header->alpha = picture->alpha;
   header->field_order = picture->field_order;
   header->chroma_location = picture->chroma_location;
+  header->pixel_aspect_numerator = picture->pixel_aspect_numerator;
+  header->pixel_aspect_denominator = picture->pixel_aspect_denominator;
 }
 
 static void encode_timing(struct wire_header *header, const cudalink_timing *timing) {
@@ -113,6 +115,12 @@ static int out_of_range(int code, const char *field, uint32_t value, uint32_t ma
   return error_set(code, "picture: %s is %u; it must be 0 to %u", field, value, max);
 }
 
+static int check_aspect(int code, uint32_t numerator, uint32_t denominator) {
+  if ((numerator == 0) == (denominator == 0)) return CUDALINK_OK;
+  return error_set(code, "picture: pixel_aspect is %u/%u; it must be 0/0 where it is not said",
+                   numerator, denominator);
+}
+
 /* Of a frame that is no picture nothing is checked: decode hands out zeros for it. */
 static int check_picture(int code, const cudalink_picture *picture) {
   if (picture->format == CUDALINK_FORMAT_NONE) return CUDALINK_OK;
@@ -134,7 +142,7 @@ static int check_picture(int code, const cudalink_picture *picture) {
   if (picture->chroma_location > CUDALINK_CHROMA_TOP_LEFT)
     return out_of_range(code, "chroma_location", picture->chroma_location,
                         CUDALINK_CHROMA_TOP_LEFT);
-  return CUDALINK_OK;
+  return check_aspect(code, picture->pixel_aspect_numerator, picture->pixel_aspect_denominator);
 }
 
 static int check_timing(int code, const cudalink_timing *timing) {
@@ -195,6 +203,8 @@ static void decode_picture(cudalink_picture *picture, const struct wire_header *
   picture->alpha = header->alpha;
   picture->field_order = header->field_order;
   picture->chroma_location = header->chroma_location;
+  picture->pixel_aspect_numerator = header->pixel_aspect_numerator;
+  picture->pixel_aspect_denominator = header->pixel_aspect_denominator;
 }
 
 static void decode_timing(cudalink_timing *timing, const struct wire_header *header) {

@@ -49,7 +49,9 @@ struct wire_header { /* 256 bytes */
   char text[CUDALINK_TEXT_SIZE];
   uint64_t pool_block; /* with WIRE_HEADER_SHARED: where the planes' offsets count from */
   uint64_t pool_offset;
-  uint8_t reserved[48];
+  uint32_t pixel_aspect_numerator; /* both 0 = not said, as an older producer leaves it */
+  uint32_t pixel_aspect_denominator;
+  uint8_t reserved[40];
 };
 _Static_assert(sizeof(struct wire_header) == 256, "layout");
 _Static_assert(offsetof(struct wire_header, plane_count) == 64, "a stamp is one line");

@@ -53,17 +53,19 @@ static void seal(uint8_t *data, size_t size) {
   size_t at = sizeof *head, from = offsetof(struct media_recording_head, time);
   if (size < sizeof *head) return;
   head->crc = (uint32_t)crc32_z(0, data + from, sizeof *head - from);
-  while (size - at >= sizeof(struct media_recording_frame)) {
+  size_t head_bytes =
+      head->version == 1 ? MEDIA_RECORDING_FRAME_BYTES_1 : sizeof(struct media_recording_frame);
+  while (size - at >= head_bytes) {
     struct media_recording_frame frame;
-    memcpy(&frame, data + at, sizeof frame);
-    uint64_t length = sizeof frame + frame.user_size +
+    memcpy(&frame, data + at, head_bytes);
+    uint64_t length = head_bytes + frame.user_size +
                       (uint64_t)frame.plane_count * sizeof(struct media_recording_plane);
     if (length > size - at || frame.data_bytes > size - at - length) return;
     frame.data_crc = (uint32_t)crc32_z(0, data + at + length, frame.data_bytes);
-    memcpy(data + at, &frame, sizeof frame);
+    memcpy(data + at, &frame, head_bytes);
     from = offsetof(struct media_recording_frame, data_bytes);
     frame.crc = (uint32_t)crc32_z(0, data + at + from, length - from);
-    memcpy(data + at, &frame, sizeof frame);
+    memcpy(data + at, &frame, head_bytes);
     at += length + frame.data_bytes;
   }
 }

@@ -98,6 +98,8 @@ static void pictures_timing_and_strides(void **state) {
   description.picture.alpha = CUDALINK_ALPHA_PREMULTIPLIED;
   description.picture.field_order = CUDALINK_FIELD_BOTTOM_FIRST;
   description.picture.chroma_location = CUDALINK_CHROMA_TOP_LEFT;
+  description.picture.pixel_aspect_numerator = UINT32_MAX;
+  description.picture.pixel_aspect_denominator = 11;
   description.timing.pts = INT64_MIN;
   description.timing.duration = INT64_MAX;
   description.timing.time_base_numerator = 1001;

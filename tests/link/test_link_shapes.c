@@ -114,6 +114,8 @@ static void describe_a_picture(cudalink_description *description) {
   picture->alpha = (uint8_t)draw(4);
   picture->field_order = (uint8_t)draw(3);
   picture->chroma_location = (uint8_t)draw(4);
+  picture->pixel_aspect_numerator = (uint32_t)draw(3);
+  picture->pixel_aspect_denominator = picture->pixel_aspect_numerator ? 11 : 0;
 }
 
 static void describe_anything(cudalink_description *description) {

@@ -112,8 +112,7 @@ __attribute__((unused)) static int media_copy(const char *from,
                                               const char *to, enum media_kind kind) {
   struct media_reader *reader = media_reader_open(from, options, &media_error);
   if (!reader) return media_error.code;
-  struct media_writer_options writer_options = {.kind = kind,
-                                                .aspect = media_reader_aspect(reader)};
+  struct media_writer_options writer_options = {.kind = kind};
   struct media_writer *writer = media_writer_open(to, &writer_options, &media_error);
   int count = 0, result = writer ? 0 : media_error.code;
   while (!result) {

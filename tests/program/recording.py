@@ -6,10 +6,11 @@ import zlib
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-MAGIC, MARK, VERSION = b"CUDALREC", b"FRAM", 1
+MAGIC, MARK, VERSION = b"CUDALREC", b"FRAM", 2
 INVALID, LOST = 1, 2
 HEAD = struct.Struct("<8sIIQ208s32s")
-FRAME = struct.Struct("<4sIQIIQQQIIIIII8BqqIIII16s96s")
+FRAME = struct.Struct("<4sIQIIQQQIIIIII8BqqIIII16s96sII")
+ASPECT_BYTES = 8  # at the end of FRAME, not in version 1
 PLANE = struct.Struct("<24sBBHIQQ8q8q")
 UINT8, FLOAT32, FLOAT16, BOOL = (1, 8, 1), (2, 32, 1), (2, 16, 1), (6, 8, 1)
 
@@ -67,6 +68,7 @@ class Frame:
     rate: tuple = (0, 0)
     clock: bytes = b""
     text: bytes = b""
+    aspect: tuple = (0, 0)  # of a pixel
     offset: int = field(default=0, compare=False)  # in the file
 
     def content(self):
@@ -81,12 +83,15 @@ class Frame:
                 kept[start : start + length] = self.data[start : start + length]
         return replace(self.content(), data=bytes(kept))
 
-    def pack(self):
-        rest = FRAME.pack(
+    def pack(self, version=VERSION):
+        head = FRAME.pack(
             MARK, 0, len(self.data), zlib.crc32(self.data), self.flags, self.sequence, self.timestamp,
             self.missed, self.session, len(self.planes), len(self.user), *self.picture, *self.colour,
             self.pts, self.duration, *self.time_base, *self.rate, self.clock, self.text,
-        )[8:] + b"".join(plane.pack() for plane in self.planes) + self.user  # fmt: skip
+            *self.aspect,
+        )[8:]  # fmt: skip
+        head = head[:-ASPECT_BYTES] if version == 1 else head
+        rest = head + b"".join(plane.pack() for plane in self.planes) + self.user
         return MARK + struct.pack("<I", zlib.crc32(rest)) + rest + self.data
 
 
@@ -95,11 +100,11 @@ def pack_head(channel=b"x", version=VERSION):
     return MAGIC + struct.pack("<II", version, zlib.crc32(rest)) + rest
 
 
-def write(path, frames, channel=b"x"):
+def write(path, frames, channel=b"x", version=VERSION):
     with open(path, "wb") as file:
-        file.write(pack_head(channel))
+        file.write(pack_head(channel, version))
         for frame in frames:
-            file.write(frame.pack())
+            file.write(frame.pack(version))
 
 
 def text(value):
@@ -126,7 +131,8 @@ def read_frame(data, start):
     assert zlib.crc32(data[start + 8 : at]) == crc and zlib.crc32(pixels) == data_crc, f"byte {start}"
     frame = Frame(
         planes, pixels, user, flags, sequence, timestamp, missed, session, tuple(picture[:3]), colour,
-        rest[0], rest[1], tuple(rest[2:4]), tuple(rest[4:6]), text(rest[6]), text(rest[7]), start,
+        rest[0], rest[1], tuple(rest[2:4]), tuple(rest[4:6]), text(rest[6]), text(rest[7]),
+        tuple(rest[8:10]), start,
     )  # fmt: skip
     return frame, at + data_bytes
 

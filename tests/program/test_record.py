@@ -58,7 +58,7 @@ def strange_frames():
         Frame((packed,), noise(96, 1), picture=(RGBA8, 6, 4)),
         Frame(
             (packed,), noise(96, 2), b"user data", picture=(RGBA8, 6, 4), colour=colour, pts=-(2**62),
-            duration=3, time_base=(1001, 30000), rate=(30000, 1001), clock=b"house",
+            duration=3, time_base=(1001, 30000), rate=(30000, 1001), clock=b"house", aspect=(16, 11),
         ),  # fmt: skip
         Frame(flags=INVALID, text="no signal, träge".encode(), picture=(RGBA8, 6, 4), pts=7),
         Frame((padded,), noise(padded.bytes, 3), picture=(RGBA8, 6, 4)),
@@ -133,6 +133,18 @@ class Record(ProgramTest):
         self.assertEqual(self.content("out.rec"), [frame.content() for frame in frames])
         self.assertEqual((replayed["frames_sent"], replayed["invalid"]), (len(frames), 2))
         self.assertEqual((recorded["frames_recorded"], recorded["invalid"]), (len(frames), 2))
+
+    def test_version_1(self):
+        """Which knows no pixel aspect; what is recorded again is of today's version."""
+        frames = [recording.replace(frame, aspect=(0, 0)) for frame in strange_frames()]
+        recording.write(self.path("in.rec"), frames, version=1)
+        self.copy("in.rec", "out.rec")
+        self.assertEqual(self.content("out.rec"), [frame.content() for frame in frames])
+        whole = Path(self.path("in.rec")).read_bytes()
+        Path(self.path("cut.rec")).write_bytes(whole[:-1])
+        process = self.start("replay", "cut.rec", "x", "--speed", 0)
+        start = len(whole) - len(frames[-1].pack(1))
+        self.assertIn(f"begins at byte {start};", self.finish(process, 4)[1])
 
     def test_gpu(self):
         """Through the fake driver; only the bytes between elements may be others."""
@@ -297,7 +309,7 @@ class Record(ProgramTest):
             (second, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
             (second + 100, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
             (second + 300, 1, f"the head of frame 1 (the first is 0) at byte {second}"),
-            (second + 224 + 176 + 9 + 5, 1, "the pixels of frame 1 (the first is 0) at byte "),
+            (second + recording.FRAME.size + recording.PLANE.size + 9 + 5, 1, "the pixels of frame 1 (the first is 0) at byte "),
         ]:
             with self.subTest(at=at):
                 damaged = bytearray(whole)

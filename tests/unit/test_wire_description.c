@@ -40,7 +40,7 @@ static uint64_t random_number(void) {
 
 static cudalink_description picture(void) {
   cudalink_description d = {.plane_count = 2, .user_size = 5};
-  d.picture = (cudalink_picture){CUDALINK_FORMAT_NV12, 64, 48, 1, 13, 6, 1, 1, 2, 2, 3};
+  d.picture = (cudalink_picture){CUDALINK_FORMAT_NV12, 64, 48, 1, 13, 6, 1, 1, 2, 2, 3, 16, 11};
   d.timing = (cudalink_timing){-7, 3, 1, 90000, 30000, 1001, "house"};
   d.planes[0] = (cudalink_plane){.name = "y",
                                  .dtype = CUDALINK_UINT8,
@@ -253,6 +253,8 @@ static void hostile_values_are_refused(void **state) {
   HOSTILE(header->alpha, 4, "alpha is 4");
   HOSTILE(header->field_order, 3, "field_order is 3");
   HOSTILE(header->chroma_location, 4, "chroma_location is 4");
+  HOSTILE(header->pixel_aspect_denominator, 0, "pixel_aspect is 16/0");
+  HOSTILE(header->pixel_aspect_numerator, 0, "pixel_aspect is 0/11");
   HOSTILE(header->time_base_denominator, 0, "time_base is 1/0");
   HOSTILE(header->rate_denominator, 0, "rate is 30000/0");
   HOSTILE(planes[1].offset, SLOT_BYTES, "slot of 1000000");

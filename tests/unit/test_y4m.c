@@ -130,13 +130,15 @@ static void header_variants_are_understood(void **state) {
   assert_int_equal(d->timing.duration, 1);
   assert_int_equal(d->picture.field_order, CUDALINK_FIELD_BOTTOM_FIRST);
   assert_int_equal(d->picture.range, CUDALINK_RANGE_LIMITED);
-  assert_int_equal(media_reader_aspect(reader).numerator, 10);
-  assert_int_equal(media_reader_aspect(reader).denominator, 11);
+  assert_int_equal(d->picture.pixel_aspect_numerator, 10);
+  assert_int_equal(d->picture.pixel_aspect_denominator, 11);
   media_reader_close(reader);
   reader = open_header("YUV4MPEG2 W4 H2 F0:0 I? A0:0 Cmono", 8, &d);
   assert_int_equal(d->timing.rate_numerator, 0);
   assert_int_equal(d->timing.rate_denominator, 0);
   assert_int_equal(d->picture.field_order, CUDALINK_FIELD_PROGRESSIVE);
+  assert_int_equal(d->picture.pixel_aspect_numerator, 0);
+  assert_int_equal(d->picture.pixel_aspect_denominator, 0);
   media_reader_close(reader);
 }
 

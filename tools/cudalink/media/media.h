@@ -12,12 +12,6 @@
 #include "cudalink/format.h"
 #include "media/error.h"
 
-/* Shape of a pixel. 0:0 = not said. */
-struct media_aspect {
-  uint32_t numerator;
-  uint32_t denominator;
-};
-
 /* All zeros is fine: the kind of file is found out from its first bytes. */
 struct media_reader_options {
   cudalink_format raw_format; /* not NONE: the file holds raw frames of this format and size */
@@ -50,8 +44,6 @@ int media_reader_read(struct media_reader *reader, const cudalink_description *s
 /* Starts again from the first frame; pts goes on counting. Not possible for pipes. */
 int media_reader_rewind(struct media_reader *reader, struct media_error *error);
 
-struct media_aspect media_reader_aspect(const struct media_reader *reader);
-
 void media_reader_close(struct media_reader *reader);
 
 enum media_kind {
@@ -69,7 +61,6 @@ int media_kind_from_name(const char *name);
 
 struct media_writer_options {
   enum media_kind kind;
-  struct media_aspect aspect; /* for Y4M */
   const volatile sig_atomic_t *stop;
 };
 

@@ -170,10 +170,6 @@ int media_reader_rewind(struct media_reader *reader, struct media_error *error) 
   return result;
 }
 
-struct media_aspect media_reader_aspect(const struct media_reader *reader) {
-  return reader->aspect;
-}
-
 int media_read_exactly(struct media_reader *reader, void *to, uint64_t size,
                        struct media_error *error) {
   int64_t count = media_input_read(&reader->input, to, size, error);

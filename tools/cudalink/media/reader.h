@@ -23,7 +23,6 @@ struct media_reader {
   struct media_reader_options options;
   struct media_input input;
   cudalink_description description;
-  struct media_aspect aspect;
   uint64_t packed_bytes; /* of the frame that `next` found */
   uint64_t frame;        /* its number in the file, from 0 */
   uint64_t pts;          /* the same, but goes on over rewinds */

@@ -12,7 +12,7 @@
 /* ---- the file ------------------------------------------------------------------------------- */
 
 #define MEDIA_RECORDING_MAGIC "CUDALREC"
-#define MEDIA_RECORDING_VERSION 1u
+#define MEDIA_RECORDING_VERSION 2u
 #define MEDIA_RECORDING_MARK "FRAM"
 #define MEDIA_RECORDING_INVALID 1u /* published as invalid: no planes, no pixels, a text */
 #define MEDIA_RECORDING_LOST 2u    /* its producer died before the pixels were complete: the same */
@@ -47,8 +47,10 @@ struct media_recording_frame {
   uint32_t rate_numerator, rate_denominator;
   char clock[CUDALINK_CLOCK_NAME_SIZE];
   char text[CUDALINK_TEXT_SIZE];
+  uint32_t pixel_aspect_numerator, pixel_aspect_denominator; /* not in version 1 */
 };
-_Static_assert(sizeof(struct media_recording_frame) == 224, "layout");
+_Static_assert(sizeof(struct media_recording_frame) == 232, "layout");
+#define MEDIA_RECORDING_FRAME_BYTES_1 224u /* in version 1 */
 
 struct media_recording_plane {
   char name[CUDALINK_PLANE_NAME_SIZE];
@@ -89,6 +91,7 @@ int media_recorder_close(struct media_recorder *recorder, struct media_error *er
 struct media_recording {
   struct media_input input;
   struct media_recording_head head;
+  uint32_t head_bytes;                /* of a frame, in this version */
   struct media_recording_frame frame; /* the current one */
   cudalink_description description;   /* of it; plane_count 0 when it has no pixels */
   uint8_t *user;                      /* user_size bytes */

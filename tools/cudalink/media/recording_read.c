@@ -63,10 +63,10 @@ static int check_head(const struct media_recording *recording, int64_t count,
     return media_fail(error, INVALID, "%s: is no recording of cudalink record", name);
   if (count < (int64_t)sizeof *head)
     return media_fail(error, INVALID, "%s: is cut off in its head, at byte %" PRId64, name, count);
-  if (head->version != MEDIA_RECORDING_VERSION)
+  if (head->version < 1 || head->version > MEDIA_RECORDING_VERSION)
     return media_fail(error, CUDALINK_ERROR_VERSION,
-                      "%s: is of version %u; this program reads version %u", name, head->version,
-                      MEDIA_RECORDING_VERSION);
+                      "%s: is of version %u; this program reads versions 1 to %u", name,
+                      head->version, MEDIA_RECORDING_VERSION);
   if (head->crc != crc32_z(0, (const uint8_t *)head + from, sizeof *head - from) ||
       !memchr(head->channel, 0, sizeof head->channel))
     return media_fail(error, INVALID, "%s: is damaged: its head, at byte 0", name);
@@ -77,7 +77,11 @@ static int read_head(struct media_recording *recording, struct media_error *erro
   recording->offset = 0;
   recording->frames = 0;
   int64_t count = read_part(recording, &recording->head, sizeof recording->head, error);
-  return count < 0 ? (int)count : check_head(recording, count, error);
+  if (count < 0) return (int)count;
+  int result = check_head(recording, count, error);
+  recording->head_bytes = recording->head.version == 1 ? MEDIA_RECORDING_FRAME_BYTES_1
+                                                       : sizeof(struct media_recording_frame);
+  return result;
 }
 
 int media_recording_open(struct media_recording *recording, const char *path,
@@ -134,7 +138,9 @@ static void take_description(cudalink_description *to, const struct media_record
                                    .origin = from->origin,
                                    .alpha = from->alpha,
                                    .field_order = from->field_order,
-                                   .chroma_location = from->chroma_location};
+                                   .chroma_location = from->chroma_location,
+                                   .pixel_aspect_numerator = from->pixel_aspect_numerator,
+                                   .pixel_aspect_denominator = from->pixel_aspect_denominator};
   to->timing = (cudalink_timing){.pts = from->pts,
                                  .duration = from->duration,
                                  .time_base_numerator = from->time_base_numerator,
@@ -189,7 +195,7 @@ static int read_rest(struct media_recording *recording, uint64_t start, struct m
     return fail_cut(recording, start, error);
   }
   if (count < 0) return (int)count;
-  unsigned long crc = crc32_z(0, (const uint8_t *)frame + from, sizeof *frame - from);
+  unsigned long crc = crc32_z(0, (const uint8_t *)frame + from, recording->head_bytes - from);
   crc = crc32_z(crc, (const uint8_t *)planes, plane_bytes);
   crc = crc32_z(crc, recording->user, frame->user_size);
   if (crc != frame->crc) return fail_damaged(recording, start, "the head", error);
@@ -202,9 +208,10 @@ static int read_rest(struct media_recording *recording, uint64_t start, struct m
 int media_recording_next(struct media_recording *recording, struct media_error *error) {
   uint64_t start = recording->offset;
   recording->is_cut = 0;
-  int64_t count = read_part(recording, &recording->frame, sizeof recording->frame, error);
+  memset(&recording->frame, 0, sizeof recording->frame);
+  int64_t count = read_part(recording, &recording->frame, recording->head_bytes, error);
   if (count <= 0) return (int)count;
-  if (count < (int64_t)sizeof recording->frame) return fail_cut(recording, start, error);
+  if (count < (int64_t)recording->head_bytes) return fail_cut(recording, start, error);
   if (!is_head_possible(&recording->frame))
     return fail_damaged(recording, start, "the head", error);
   return read_rest(recording, start, error);
@@ -218,7 +225,8 @@ int media_recording_read(struct media_recording *recording, void *to, struct med
   if ((uint64_t)count < frame->data_bytes)
     return fail_cut(recording,
                     start - frame->user_size -
-                        frame->plane_count * sizeof(struct media_recording_plane) - sizeof *frame,
+                        frame->plane_count * sizeof(struct media_recording_plane) -
+                        recording->head_bytes,
                     error);
   if (crc32_z(0, to, frame->data_bytes) != frame->data_crc)
     return fail_damaged(recording, start, "the pixels", error);

@@ -65,6 +65,8 @@ static void fill_picture(struct media_recording_frame *to, const cudalink_pictur
   to->alpha = from->alpha;
   to->field_order = from->field_order;
   to->chroma_location = from->chroma_location;
+  to->pixel_aspect_numerator = from->pixel_aspect_numerator;
+  to->pixel_aspect_denominator = from->pixel_aspect_denominator;
 }
 
 static void fill_timing(struct media_recording_frame *to, const cudalink_timing *from) {

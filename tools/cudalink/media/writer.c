@@ -115,8 +115,7 @@ static int write_to(struct media_writer *writer, struct media_output *output, en
   case MEDIA_KIND_NPY: return media_npy_write(output, frame, plane, error);
   case MEDIA_KIND_Y4M: {
     int result = CUDALINK_OK;
-    if (writer->frames == 0)
-      result = media_y4m_write_header(output, frame->description, writer->options.aspect, error);
+    if (writer->frames == 0) result = media_y4m_write_header(output, frame->description, error);
     return result ? result : media_y4m_write(output, frame, error);
   }
   default: return media_output_write(output, frame->packed, frame->bytes, error);

@@ -22,7 +22,7 @@ const char *media_npy_refusal(const cudalink_description *description);
 
 /* Each writes one frame at the end of the file. */
 int media_y4m_write_header(struct media_output *output, const cudalink_description *description,
-                           struct media_aspect aspect, struct media_error *error);
+                           struct media_error *error);
 int media_y4m_write(struct media_output *output, const struct media_frame *frame,
                     struct media_error *error);
 int media_png_write(struct media_output *output, const struct media_frame *frame,

@@ -12,9 +12,13 @@
 #define LINE_SIZE 4096
 #define INVALID CUDALINK_ERROR_INVALID_ARGUMENT
 
+struct ratio {
+  uint32_t numerator, denominator; /* 0, 0 = not known */
+};
+
 struct header {
   uint32_t width, height;
-  struct media_aspect rate, aspect;
+  struct ratio rate, aspect;
   const struct y4m_space *space;
   const struct y4m_space *old_space; /* from XYSCSS, which counts only where there is no C */
   cudalink_range range;
@@ -35,14 +39,14 @@ static int parse_number(const char *text, uint32_t *number) {
 }
 
 /* "30000:1001". A 0 on either side means that the value is not known. */
-static int parse_ratio(char *text, struct media_aspect *ratio) {
+static int parse_ratio(char *text, struct ratio *ratio) {
   char *colon = strchr(text, ':');
   if (!colon) return 0;
   *colon = 0;
   int is_ratio =
       parse_number(text, &ratio->numerator) && parse_number(colon + 1, &ratio->denominator);
   *colon = ':';
-  if (is_ratio && (!ratio->numerator || !ratio->denominator)) *ratio = (struct media_aspect){0};
+  if (is_ratio && (!ratio->numerator || !ratio->denominator)) *ratio = (struct ratio){0};
   return is_ratio;
 }
 
@@ -107,9 +111,10 @@ static int describe(struct media_reader *reader, const struct header *header,
   description->picture.range = (uint8_t)header->range;
   description->picture.field_order = (uint8_t)header->field_order;
   description->picture.chroma_location = (uint8_t)space->chroma_location;
+  description->picture.pixel_aspect_numerator = header->aspect.numerator;
+  description->picture.pixel_aspect_denominator = header->aspect.denominator;
   description->timing.rate_numerator = header->rate.numerator;
   description->timing.rate_denominator = header->rate.denominator;
-  reader->aspect = header->aspect;
   return CUDALINK_OK;
 }
 

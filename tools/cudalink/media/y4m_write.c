@@ -32,16 +32,17 @@ static const char *range_word(uint8_t range) {
 }
 
 int media_y4m_write_header(struct media_output *output, const cudalink_description *description,
-                           struct media_aspect aspect, struct media_error *error) {
+                           struct media_error *error) {
   const cudalink_picture *picture = &description->picture;
   const cudalink_timing *timing = &description->timing;
   const struct y4m_space *space = y4m_space_for(picture);
   char line[256];
-  int length = snprintf(
-      line, sizeof line, "YUV4MPEG2 W%u H%u F%u:%u I%c A%u:%u C%s%s%s%s\n", picture->width,
-      picture->height, timing->rate_numerator, timing->rate_denominator,
-      interlace_letter(picture->field_order), aspect.numerator, aspect.denominator, space->tag,
-      space->old ? " XYSCSS=" : "", space->old ? space->old : "", range_word(picture->range));
+  int length =
+      snprintf(line, sizeof line, "YUV4MPEG2 W%u H%u F%u:%u I%c A%u:%u C%s%s%s%s\n", picture->width,
+               picture->height, timing->rate_numerator, timing->rate_denominator,
+               interlace_letter(picture->field_order), picture->pixel_aspect_numerator,
+               picture->pixel_aspect_denominator, space->tag, space->old ? " XYSCSS=" : "",
+               space->old ? space->old : "", range_word(picture->range));
   return media_output_write(output, line, (uint64_t)length, error);
 }
 
