@@ -16,6 +16,8 @@ extern "C" {
 
 #define CUDALINK_MAX_CONSUMERS 64
 #define CUDALINK_PROGRAM_SIZE 32
+#define CUDALINK_DEVICE_TEXT_SIZE 48
+#define CUDALINK_DEVICE_NAME_SIZE 96
 /* In place of a count: that consumer's library does not count, or the producer's does not tell. */
 #define CUDALINK_NOT_TOLD UINT64_MAX
 
@@ -60,6 +62,12 @@ typedef struct cudalink_channel_info {
   uint32_t plane_count;
   char path[32];
   char reason[160];
+  /* The GPU on which the frames lie. Zeros and "": memory of the CPU, or a producer whose library does not
+   * tell. */
+  uint8_t device_uuid[16]; /* as in cudalink_probe_device */
+  char
+      device[CUDALINK_DEVICE_TEXT_SIZE]; /* the same as NVIDIA writes it: "GPU-8932f937-d72b-..." */
+  char device_name[CUDALINK_DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
   uint32_t consumer_count;
   cudalink_consumer_info consumers[CUDALINK_MAX_CONSUMERS];
 } cudalink_channel_info;

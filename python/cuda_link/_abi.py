@@ -403,6 +403,9 @@ class ChannelInfo(Structure):
         ("plane_count", c_uint32),
         ("path", c_char * 32),
         ("reason", c_char * 160),
+        ("device_uuid", c_uint8 * 16),
+        ("device", c_char * 48),
+        ("device_name", c_char * 96),
         ("consumer_count", c_uint32),
         ("consumers", ConsumerInfo * 64),
     ]

@@ -17,6 +17,7 @@ Directory = Union[str, os.PathLike[str], None]
 
 _KINDS = {0: "", 1: "host", 2: "vmm", 3: "ipc"}
 _POLICIES = {number: name for name, number in POLICIES.items()}
+_TEXTS = ("name", "directory", "program", "path", "reason", "device", "device_name")
 _COUNTS = ("received", "missed", "latency", "measured")
 _NOT_TOLD = 2**64 - 1  # CUDALINK_NOT_TOLD
 _STATUS = {0: "open", -6: "lost", -10: "refused", -12: "version", -3: "timeout"}
@@ -78,6 +79,11 @@ class Channel(NamedTuple):
     plane_count: int
     path: str
     reason: str
+    device: str
+    """UUID of the GPU on which its frames lie, as NVIDIA writes it: "GPU-8932f937-d72b-..."; "" = memory of
+    the CPU, or a producer whose library does not tell."""
+    device_name: str
+    """As the producer's driver calls that GPU, "NVIDIA H200"."""
     consumers: tuple[Consumer, ...]
 
 
@@ -100,7 +106,7 @@ def _consumer(info: Any) -> Consumer:
 def _channel(info: Any) -> Channel:
     values = {field: getattr(info, field) for field in Channel._fields}
     values.update(
-        {name: _text(values[name]) for name in ("name", "directory", "program", "path", "reason")},
+        {name: _text(values[name]) for name in _TEXTS},
         status=_STATUS.get(info.status, str(info.status)),
         kind=_KINDS.get(info.kind, str(info.kind)),
         format=(low.format_name(info.format) or "") if info.format else "",

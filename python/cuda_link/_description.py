@@ -100,8 +100,9 @@ def _picture(picture: _abi.Picture) -> Picture | None:
     if not picture.format:
         return None
     name = low.format_name(picture.format) or f"0x{picture.format:08x}"
+    said = {field: getattr(picture, field) for field in Picture._fields[1:-1]}
     aspect = _fraction(picture.pixel_aspect_numerator, picture.pixel_aspect_denominator)
-    return Picture(name, *(getattr(picture, field) for field in Picture._fields[1:-1]), aspect)
+    return Picture(name, **said, pixel_aspect=aspect)
 
 
 def layout(raw: bytes) -> Layout:

@@ -173,6 +173,7 @@ def test_channels():
             (channel,) = cuda_link.channels()
             assert (channel.name, channel.status, channel.pid) == ("seen", "open", os.getpid())
             assert channel.kind == "host" and channel.published == 1
+            assert (channel.device, channel.device_name) == ("", "")
             (consumer,) = channel.consumers
             assert (consumer.policy, consumer.hold, consumer.held) == ("in_order", 2, 1)
             assert (consumer.received, consumer.missed, consumer.measured) == (1, 0, 1)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cudalink/channels.h"
 #include "cudalink/exporter.h"
 #include "cudalink/frame.h"
 #include "cudalink/stream.h"
@@ -26,12 +27,13 @@ struct gpu_device {
   const struct gpu_operations *operations;
   struct gpu_device *older; /* for who has several */
   cudalink_kind kind;
-  int32_t ordinal;        /* as the program counts; information */
-  uint8_t uuid[16];       /* zeros on host */
-  uint64_t granularity;   /* blocks are multiples of so many bytes */
-  bool metadata_inside;   /* descriptions lie behind the slots in the same block */
-  bool work_survives;     /* queued work of a killed process may go on for a while */
-  bool stream_waits;      /* streams can wait for words */
+  int32_t ordinal;                      /* as the program counts; information */
+  uint8_t uuid[16];                     /* zeros on host */
+  char name[CUDALINK_DEVICE_NAME_SIZE]; /* as the driver calls it; "" on host */
+  uint64_t granularity;                 /* blocks are multiples of so many bytes */
+  bool metadata_inside;                 /* descriptions lie behind the slots in the same block */
+  bool work_survives;                   /* queued work of a killed process may go on for a while */
+  bool stream_waits;                    /* streams can wait for words */
   const char *words;      /* how streams write them, for the reason; NULL = by the CPU */
   _Atomic uint32_t waits; /* host: stream waits that have not ended */
   char path[32];

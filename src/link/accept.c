@@ -296,7 +296,7 @@ static void dispatch(struct link_connection *connection, int type) {
   switch (type) {
   case WIRE_HELLO: on_hello(connection, (const struct wire_hello *)buffer); break;
   case WIRE_STATUS:
-    link_send_status(connection, ((const struct wire_plain *)buffer)->value & WIRE_STATUS_COUNTS);
+    link_send_status(connection, ((const struct wire_plain *)buffer)->value);
     link_connection_close(connection);
     break;
   case WIRE_MAPPED: on_mapped(connection); break;

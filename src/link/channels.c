@@ -58,7 +58,7 @@ static bool add(struct list *list, const char *file) {
     asked->info.status = status == CUDALINK_ERROR_NOT_FOUND ? CUDALINK_ERROR_LOST : status;
     return true;
   }
-  struct wire_plain question = {.value = WIRE_STATUS_COUNTS};
+  struct wire_plain question = {.value = WIRE_STATUS_COUNTS | WIRE_STATUS_DEVICE};
   wire_message_start(&question, WIRE_STATUS, sizeof question);
   os_send(asked->handle, &question, sizeof question, NULL, 0);
   return true;
@@ -84,6 +84,27 @@ static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_
   memcpy(out->group, in->group, sizeof out->group);
 }
 
+/* "GPU-8932f937-d72b-4106-c12f-bcc9faed9624"; slices of a GPU have names with MIG in them, and theirs begin
+ * with that. */
+static void write_uuid(char text[CUDALINK_DEVICE_TEXT_SIZE], const uint8_t uuid[16],
+                       const char *name) {
+  int length =
+      snprintf(text, CUDALINK_DEVICE_TEXT_SIZE, "%s", strstr(name, " MIG ") ? "MIG" : "GPU");
+  for (int i = 0; i < 16; i++) {
+    bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    length += snprintf(text + length, CUDALINK_DEVICE_TEXT_SIZE - (size_t)length, "%s%02x",
+                       begins_group ? "-" : "", uuid[i]);
+  }
+}
+
+static void fill_device(cudalink_channel_info *out, const struct wire_status_device *in) {
+  static const uint8_t none[16];
+  if (memcmp(in->uuid, none, sizeof none) == 0) return;
+  memcpy(out->device_uuid, in->uuid, sizeof out->device_uuid);
+  memcpy(out->device_name, in->name, sizeof out->device_name);
+  write_uuid(out->device, in->uuid, in->name);
+}
+
 static void fill(cudalink_channel_info *out, struct wire_status_reply *in) {
   static const struct wire_status_counts not_told = {CUDALINK_NOT_TOLD, CUDALINK_NOT_TOLD,
                                                      CUDALINK_NOT_TOLD, CUDALINK_NOT_TOLD};
@@ -107,6 +128,8 @@ static void fill(cudalink_channel_info *out, struct wire_status_reply *in) {
   out->width = in->width;
   out->height = in->height;
   out->plane_count = in->plane_count;
+  const struct wire_status_device *device = wire_status_device_at(in);
+  if ((const char *)device < (const char *)in + in->head.bytes) fill_device(out, device);
   out->consumer_count = in->consumer_count;
   for (uint32_t c = 0; c < in->consumer_count; c++)
     fill_consumer(&out->consumers[c], &in->consumers[c], counts ? &counts[c] : &not_told);

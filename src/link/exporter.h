@@ -464,7 +464,7 @@ bool link_send_plain(struct link_connection *connection, enum wire_message_type 
 void link_welcome_queued(struct link_exporter *exporter); /* who waits for a mailbox */
 
 /* status.c: service thread */
-void link_send_status(struct link_connection *connection, bool with_counts);
+void link_send_status(struct link_connection *connection, uint64_t wanted); /* WIRE_STATUS_* */
 
 /* tell.c: service thread */
 void link_tell_closed(struct link_connection *connection); /* accept.c */

@@ -60,8 +60,15 @@ static void fill_consumers(struct link_exporter *exporter, struct wire_status_re
   }
 }
 
+/* Returns the bytes of it. */
+static size_t fill_device(struct wire_status_device *out, const struct gpu_device *device) {
+  memcpy(out->uuid, device->uuid, sizeof out->uuid);
+  memcpy(out->name, device->name, sizeof out->name);
+  return sizeof *out;
+}
+
 static size_t fill_status(struct link_exporter *exporter, struct wire_status_reply *reply,
-                          bool with_counts) {
+                          uint64_t wanted) {
   memset(reply, 0, sizeof *reply);
   memcpy(reply->channel, exporter->name, sizeof exporter->name);
   memcpy(reply->program, exporter->program, sizeof reply->program);
@@ -86,15 +93,18 @@ static size_t fill_status(struct link_exporter *exporter, struct wire_status_rep
   reply->width = reply->format ? exporter->newest_width : 0;
   reply->height = reply->format ? exporter->newest_height : 0;
   reply->plane_count = exporter->newest_planes;
-  fill_consumers(exporter, reply, now, with_counts);
+  fill_consumers(exporter, reply, now, wanted & WIRE_STATUS_COUNTS);
   pthread_mutex_unlock(&exporter->object.mutex);
-  return offsetof(struct wire_status_reply, consumers) +
-         reply->consumer_count * sizeof reply->consumers[0] +
-         reply->count_count * sizeof(struct wire_status_counts);
+  size_t bytes = offsetof(struct wire_status_reply, consumers) +
+                 reply->consumer_count * sizeof reply->consumers[0] +
+                 reply->count_count * sizeof(struct wire_status_counts);
+  if (wanted & WIRE_STATUS_DEVICE)
+    bytes += fill_device(wire_status_device_at(reply), exporter->device);
+  return bytes;
 }
 
-void link_send_status(struct link_connection *connection, bool with_counts) {
+void link_send_status(struct link_connection *connection, uint64_t wanted) {
   static struct wire_status_reply reply; /* service thread only */
-  size_t bytes = fill_status(connection->exporter, &reply, with_counts);
+  size_t bytes = fill_status(connection->exporter, &reply, wanted);
   link_send(connection, &reply, WIRE_STATUS_REPLY, bytes, NULL, 0);
 }

@@ -137,6 +137,11 @@ static const struct field status_consumer_fields[] = {
     END,
 };
 
+static const struct field status_device_fields[] = {
+    TEXT(wire_status_device, name),
+    END,
+};
+
 static const struct {
   const char *name;
   const struct field *fields;
@@ -252,6 +257,13 @@ static int check_welcome(const struct wire_welcome *welcome) {
   return CUDALINK_OK;
 }
 
+/* Up to the last count: of an answer whose two counts are in range. */
+static size_t status_reply_bytes(const struct wire_status_reply *reply) {
+  return offsetof(struct wire_status_reply, consumers) +
+         reply->consumer_count * sizeof(struct wire_status_consumer) +
+         reply->count_count * sizeof(struct wire_status_counts);
+}
+
 static int check_status_reply(const struct wire_status_reply *reply) {
   if (reply->count_count && reply->count_count != reply->consumer_count)
     return error_set(CUDALINK_ERROR_PROTOCOL, "STATUS_REPLY: count_count is %u for %u consumers",
@@ -260,7 +272,9 @@ static int check_status_reply(const struct wire_status_reply *reply) {
     int status = check_fields("STATUS_REPLY", status_consumer_fields, &reply->consumers[i]);
     if (status < 0) return status;
   }
-  return CUDALINK_OK;
+  size_t bytes = status_reply_bytes(reply);
+  if (reply->head.bytes == bytes) return CUDALINK_OK;
+  return check_fields("STATUS_REPLY", status_device_fields, (const char *)reply + bytes);
 }
 
 static int does_not_fit(const char *what, uint32_t slots, uint64_t stride, uint64_t offset,
@@ -350,15 +364,15 @@ static int check_head(const struct wire_message_head *head, size_t bytes) {
   return CUDALINK_OK;
 }
 
-/* Exact for its type. A STATUS_REPLY is as long as its two counts say; they are checked by their rows of
- * the table before the lists are read. */
+/* Exact for its type. A STATUS_REPLY is as long as its two counts say, which are checked by their rows of
+ * the table before the lists are read, or by one device longer. */
 static int check_size(const struct wire_message_head *head, size_t bytes) {
   size_t wanted = types[head->type].bytes;
   if (head->type == WIRE_STATUS_REPLY && bytes >= wanted) {
     const struct wire_status_reply *reply = (const void *)head;
     if (reply->consumer_count <= WIRE_MAX_CONSUMERS && reply->count_count <= WIRE_MAX_CONSUMERS)
-      wanted += reply->consumer_count * sizeof(struct wire_status_consumer) +
-                reply->count_count * sizeof(struct wire_status_counts);
+      wanted = status_reply_bytes(reply);
+    if (bytes == wanted + sizeof(struct wire_status_device)) return CUDALINK_OK;
   }
   if (bytes == wanted) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_PROTOCOL, "%s: %zu bytes; it must have %zu",

@@ -137,11 +137,12 @@ struct wire_pool_block_gone {
 
 #define WIRE_BYE_UNMAPPED 1u  /* else 0 */
 #define WIRE_STATUS_COUNTS 1u /* what consumers count is wanted, too */
+#define WIRE_STATUS_DEVICE 2u /* and where the frames lie */
 
 struct wire_plain { /* MAPPED, JOINED, RELEASED, BELL, BYE, CLOSED, STATUS */
   struct wire_message_head head;
   uint64_t value; /* BELL: the arming number; JOINED: which consumer; BYE: 1 = unmapped;
-                     STATUS: WIRE_STATUS_COUNTS, or 0; else 0 */
+                     STATUS: WIRE_STATUS_*, what is wanted beside the channel; else 0 */
 };
 _Static_assert(sizeof(struct wire_plain) == 24, "layout");
 
@@ -165,6 +166,14 @@ struct wire_status_counts {
 };
 _Static_assert(sizeof(struct wire_status_counts) == 32, "layout");
 
+/* Where the frames lie. */
+struct wire_status_device {
+  uint8_t uuid[16]; /* zeros = memory of the CPU */
+  char name[CUDALINK_DEVICE_NAME_SIZE];
+  uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct wire_status_device) == 16 + 96 + 16, "layout");
+
 struct wire_status_reply {
   struct wire_message_head head;
   char channel[CUDALINK_NAME_MAX + 1 + 7];
@@ -180,6 +189,7 @@ struct wire_status_reply {
   uint32_t count_count; /* 0, or consumer_count: counts, right behind the last consumer */
   struct wire_status_consumer consumers[WIRE_MAX_CONSUMERS]; /* only consumer_count are sent */
   struct wire_status_counts room[WIRE_MAX_CONSUMERS];        /* where counts lie behind all 64 */
+  struct wire_status_device room_behind; /* behind the last count, or not sent */
 };
 _Static_assert(offsetof(struct wire_status_reply, consumers) ==
                    16 + 208 + 32 + 16 + 48 + 16 + 32 + 160 + 8,
@@ -188,6 +198,11 @@ _Static_assert(offsetof(struct wire_status_reply, consumers) ==
 /* Those of the first consumer. */
 static inline struct wire_status_counts *wire_status_counts_of(struct wire_status_reply *reply) {
   return (struct wire_status_counts *)(void *)&reply->consumers[reply->consumer_count];
+}
+
+/* Where the device is, if it was sent: if the message does not end there. */
+static inline struct wire_status_device *wire_status_device_at(struct wire_status_reply *reply) {
+  return (struct wire_status_device *)(void *)&wire_status_counts_of(reply)[reply->count_count];
 }
 
 #define WIRE_MAX_MESSAGE sizeof(struct wire_status_reply)

@@ -57,7 +57,8 @@ static void write_messages(void) {
   write_message(&plain, WIRE_BELL, sizeof plain);
   write_message(&reply, WIRE_STATUS_REPLY,
                 offsetof(struct wire_status_reply, consumers) +
-                    2 * (sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts)));
+                    2 * (sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts)) +
+                    sizeof(struct wire_status_device));
 }
 
 static void write_descriptions(void) {

@@ -33,6 +33,9 @@ static void everything_is_told(void **state) {
   assert_int_equal(info.uid, getuid());
   assert_string_equal(info.program, "test_link_chann"); /* as /proc/PID/comm has it */
   assert_int_equal(info.kind, CUDALINK_KIND_HOST);
+  assert_memory_equal(info.device_uuid, (uint8_t[16]){0}, 16);
+  assert_string_equal(info.device, "");
+  assert_string_equal(info.device_name, "");
   assert_int_equal(info.slots, 5);
   assert_true(info.slot_bytes >= BYTES);
   assert_int_equal(info.generation, 1);
@@ -153,27 +156,37 @@ static void latency_of_a_sleeper(void **state) {
   assert_ok(cudalink_exporter_close(exporter));
 }
 
-/* One of an older library gets the answer that it knows. */
+/* What the producer answers to a question with this value; returns the bytes. */
+static size_t ask(uint64_t value, struct wire_status_reply *answer) {
+  os_handle handle;
+  size_t size;
+  struct wire_plain question = {.value = value};
+  wire_message_start(&question, WIRE_STATUS, sizeof question);
+  assert_ok(os_connect(test_folder, "cam", &handle));
+  assert_ok(os_send(handle, &question, sizeof question, NULL, 0));
+  assert_true(os_readable(handle, OS_FOREVER));
+  assert_ok(os_receive(handle, answer, sizeof *answer, &size, NULL, NULL));
+  os_handle_close(&handle);
+  return size;
+}
+
+/* One of an older library gets the answer that it knows, and one of a newer library what we know. */
 static void an_older_observer(void **state) {
   (void)state;
-  static _Alignas(8) unsigned char answer[WIRE_MAX_MESSAGE];
+  static struct wire_status_reply answer;
   cudalink_exporter exporter;
   cudalink_importer importer;
   test_open(&exporter, .name = "cam");
   test_join(&importer, .name = "cam");
   take_one(exporter, importer);
-  os_handle handle;
-  struct wire_plain question = {0};
-  wire_message_start(&question, WIRE_STATUS, sizeof question);
-  assert_ok(os_connect(test_folder, "cam", &handle));
-  assert_ok(os_send(handle, &question, sizeof question, NULL, 0));
-  size_t size;
-  assert_true(os_readable(handle, OS_FOREVER));
-  assert_ok(os_receive(handle, answer, sizeof answer, &size, NULL, NULL));
-  assert_int_equal(size, offsetof(struct wire_status_reply, consumers) +
-                             sizeof(struct wire_status_consumer));
-  assert_int_equal(((struct wire_status_reply *)(void *)answer)->count_count, 0);
-  os_handle_close(&handle);
+  size_t least =
+      offsetof(struct wire_status_reply, consumers) + sizeof(struct wire_status_consumer);
+  assert_int_equal(ask(0, &answer), least);
+  assert_int_equal(answer.count_count, 0);
+  size_t with_counts = least + sizeof(struct wire_status_counts);
+  assert_int_equal(ask(WIRE_STATUS_COUNTS, &answer), with_counts);
+  assert_int_equal(ask(WIRE_STATUS_DEVICE, &answer), least + sizeof(struct wire_status_device));
+  assert_int_equal(ask(UINT64_MAX, &answer), with_counts + sizeof(struct wire_status_device));
   assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
 }

@@ -3,13 +3,23 @@
 """Each command with each kind of memory, on the fake driver: what is used is what was asked for, and
 the program says which way and why."""
 
+import ctypes
 import json
 import os
+import socket
 
 from program import FAKE_DRIVER, ProgramTest, main
 
 PATHS = {"vmm": "gpu vmm descriptor", "ipc": "gpu ipc handle", "host": "host memfd"}
 UUID = "GPU-facecda0-1e55-4000-8000-66616b650003"  # of GPU 2; the fake wants the whole of it
+
+
+def has_driver():
+    """Of this machine's own."""
+    try:
+        return bool(ctypes.CDLL("libcuda.so.1"))
+    except OSError:
+        return False
 
 
 class OnFakeDriver(ProgramTest):
@@ -132,10 +142,92 @@ class Devices(OnFakeDriver):
         )  # fmt: skip
         self.assertEqual(json.loads(self.finish(receiver)[0])["torn"], 0)
 
+    def start_senders(self):
+        """On GPU 0, on GPU 2, in memory of the CPU."""
+        for name, options in (("a", ("vmm", "--device", 0)), ("b", ("ipc", "--device", 2)), ("c", ("host",))):
+            sender = self.start("send", name, "--size", "64x48", "--kind", *options)
+            self.wait_for_line(sender, f"channel {name}")
+            yield sender
+
+    def names(self, *options):
+        lines = self.ask("list", "--json", *options).splitlines()
+        return [json.loads(line)["name"] for line in lines]
+
+    def test_channels_name_their_gpu(self):
+        senders = list(self.start_senders())
+        info = self.ask_json("info", "b")
+        self.assertEqual((info["device"], info["device_name"]), (UUID, "Fake H200 2"))
+        self.assertIn(f"\ndevice     {UUID}, Fake H200 2\n", self.ask("info", "b"))
+        self.assertNotIn("\ndevice ", self.ask("info", "c"))
+        title, *rows = self.ask("list").splitlines()
+        self.assertIn(" KIND  DEVICE        SLOTS ", title)
+        at = title.index("DEVICE")
+        self.assertEqual([row[at : at + 12].strip() for row in rows], [UUID[:12], UUID[:12], ""])
+        self.assertNotIn("DEVICE", self.ask("list", "--kind", "host"))
+        for sender in senders:
+            self.interrupt(sender)
+
+    def test_channels_of_a_gpu(self):
+        senders = list(self.start_senders())
+        first = f"{UUID[:-1]}1"
+        for options, names in [
+            ((), "abc"), (("0",), "a"), (("1",), ""), (("2",), "b"), ((UUID,), "b"), ((first,), "a"),
+            ((UUID[:12],), "ab"), (("2", "--kind", "ipc"), "b"), (("2", "--kind", "vmm"), ""),
+            (("GPU-00",), ""), ((UUID + "0",), ""),
+        ]:  # fmt: skip
+            device = ("--device", *options) if options else ()
+            self.assertEqual(self.names(*device), list(names), options)
+            look = json.loads(self.ask("watch", "--json", "--count", 1, "--interval", 0.05, *device))
+            self.assertEqual([channel["name"] for channel in look["channels"]], list(names), options)
+        self.assertEqual(
+            self.ask("list", "--device", 2, "--kind", "vmm"),
+            f"no channels of kind vmm on {UUID} among the 3 that there are\n",
+        )
+        self.environment["CUDA_VISIBLE_DEVICES"] = "2"  # numbers are the looking process's own
+        self.assertEqual(self.names("--device", 0), ["b"])
+        del self.environment["CUDA_VISIBLE_DEVICES"]
+        self.assertEqual(self.ask("complete", "list", "--device", "").split(), [first, UUID])
+        for sender in senders:
+            self.interrupt(sender)
+
+    def test_metrics_of_a_gpu(self):
+        senders = list(self.start_senders())
+        for device, channels in (((), "abc"), (("--device", "2"), "b")):
+            server = self.start("watch", "--prometheus", "metrics.sock", *device)
+            self.wait_for_line(server, "metrics")
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(self.path("metrics.sock"))
+                connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+                text = b"".join(iter(lambda: connection.recv(65536), b"")).decode()
+            lines = [line for line in text.splitlines() if line.startswith("cudalink_channel_info{")]
+            self.assertEqual([line.split('"')[1] for line in lines], list(channels))
+            wanted = {"a": f"{UUID[:-1]}1", "b": UUID, "c": ""}
+            for line, channel in zip(lines, channels, strict=True):
+                self.assertIn(f',device="{wanted[channel]}",', line)
+            self.interrupt(server)
+        for sender in senders:
+            self.interrupt(sender)
+
+    def test_looking_needs_a_driver_for_numbers_only(self):
+        senders = list(self.start_senders())
+        for command in ("list", "watch"):
+            error = self.fail_program(command, "--device", 3, code=3)
+            self.assertIn("GPU 3? only 3 are visible; name it by its UUID", error)
+        self.environment["FAKECUDA_DEVICES"] = "0"
+        self.assertIn("finds no GPU", self.fail_program("list", "--device", 0, code=3))
+        self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+        self.assertEqual(self.names("--device", UUID), ["b"])
+        if not has_driver():
+            for command in ("list", "watch"):
+                error = self.fail_program(command, "--device", 2, code=3)
+                self.assertIn("which one is GPU 2? no CUDA driver is installed", error)
+        for sender in senders:
+            self.interrupt(sender)
+
     def test_what_is_no_device(self):
         for value in ("-1", "first", "GPU-", "GPU-xyz", "1.5", "99999999999", ""):
-            for command in ("demo", "send", "recv", "bench"):
-                name = () if command in ("demo", "bench") else ("x",)
+            for command in ("demo", "send", "recv", "bench", "list", "watch"):
+                name = ("x",) if command in ("send", "recv") else ()
                 error = self.fail_program(command, *name, f"--device={value}", code=2)
                 self.assertIn("UUID", error)
 

@@ -13,7 +13,7 @@ from program import CHANNELS, PROGRAM, ProgramTest, main
 LIVE_KEYS = {
     "name", "directory", "state", "pid", "uid", "program", "kind", "path", "reason", "slots",
     "slot_bytes", "generation", "published", "dropped", "age_us", "open_seconds", "format", "width",
-    "height", "planes", "consumers",
+    "height", "planes", "device", "device_name", "consumers",
 }  # fmt: skip
 CONSUMER_KEYS = {
     "pid", "uid", "program", "group", "policy", "hold", "held", "held_us", "isolated", "behind",
@@ -55,6 +55,7 @@ class List(ProgramTest):
             self.check_documented(command, LIVE_KEYS | CONSUMER_KEYS)
         self.assertEqual((info["pid"], info["state"], info["kind"]), (sender.pid, "live", "host"))
         self.assertEqual((info["format"], info["width"], info["height"]), ("RGBA8", 16, 8))
+        self.assertEqual((info["device"], info["device_name"]), (None, None))
         consumer = info["consumers"][0]
         self.assertEqual((consumer["pid"], consumer["policy"], consumer["hold"]), (receiver.pid, "every", 3))
         self.assertEqual(set(self.ask_json("list")), LIVE_KEYS)

@@ -37,7 +37,8 @@ class Y4m(ClipTest):
                 self.assertIn(field, self.header("in.y4m"))
                 self.assertEqual(self.header("out.y4m"), self.header("in.y4m"))
                 self.record_and_replay()
-                self.assertEqual(Path(self.path("again.y4m")).read_bytes(), Path(self.path("in.y4m")).read_bytes())
+                again, first = (Path(self.path(name)).read_bytes() for name in ("again.y4m", "in.y4m"))
+                self.assertTrue(again == first)
 
     def record_and_replay(self):
         every = ("--policy", "every", "--once")

@@ -121,7 +121,9 @@ static void the_size_is_exact(void **state) {
   for (size_t i = 0; i < TYPES; i++) {
     size_t bytes = make(all_types[i]);
     for (size_t length = 0; length < bytes + 300; length++) {
-      if (length == bytes) continue;
+      bool has_device =
+          all_types[i] == WIRE_STATUS_REPLY && length == bytes + sizeof(struct wire_status_device);
+      if (length == bytes || has_device) continue;
       refused_as(CUDALINK_ERROR_PROTOCOL, length, ""); /* the datagram was cut or grown */
       if (length < sizeof message.head) continue;
       message.head.bytes = (uint32_t)length; /* and the head agrees with it */
@@ -306,7 +308,7 @@ static void a_status_reply_is_checked(void **state) {
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "group does not end");
   memset(&message, 0, sizeof message);
   bytes = make_status_reply(WIRE_MAX_CONSUMERS);
-  assert_int_equal(bytes, WIRE_MAX_MESSAGE);
+  assert_int_equal(bytes + sizeof(struct wire_status_device), WIRE_MAX_MESSAGE);
   wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
   assert_int_equal(wire_message_check(&message, bytes), WIRE_STATUS_REPLY);
   /* The longest count with a datagram that has no room for it. */
@@ -326,6 +328,37 @@ static void a_status_reply_without_counts(void **state) {
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "count_count is 2 for 3 consumers");
 }
 
+static size_t make_with_device(uint32_t consumers) {
+  memset(&message, 0, sizeof message);
+  size_t bytes = make_status_reply(consumers) + sizeof(struct wire_status_device);
+  strcpy(wire_status_device_at(&message.reply)->name, "NVIDIA H200");
+  wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
+  return bytes;
+}
+
+/* Behind the last count, or behind the head, whole or not at all. */
+static void a_status_reply_with_a_device(void **state) {
+  (void)state;
+  static const uint32_t consumers[] = {0, 1, 3, WIRE_MAX_CONSUMERS};
+  for (size_t i = 0; i < sizeof consumers / sizeof *consumers; i++) {
+    size_t bytes = make_with_device(consumers[i]);
+    assert_int_equal(wire_message_check(&message, bytes), WIRE_STATUS_REPLY);
+    struct wire_status_device *device = wire_status_device_at(&message.reply);
+    assert_ptr_equal(device + 1, (char *)&message + bytes);
+    memset(device->name, 'x', sizeof device->name);
+    refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "name does not end");
+    make_with_device(consumers[i]);
+    wire_message_start(&message, WIRE_STATUS_REPLY, bytes - 8);
+    refused_as(CUDALINK_ERROR_PROTOCOL, bytes - 8, "it must have");
+  }
+  size_t bytes = make_with_device(3);
+  message.reply.consumer_count = UINT32_MAX;
+  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "it must have");
+  bytes = offsetof(struct wire_status_reply, consumers) + sizeof(struct wire_status_device);
+  wire_message_start(&message, WIRE_STATUS_REPLY, bytes); /* as one without any consumer */
+  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "consumer_count is 4294967295");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(good_messages_pass),
@@ -340,6 +373,7 @@ int main(void) {
       cmocka_unit_test(a_generation_of_a_gpu_is_checked),
       cmocka_unit_test(a_status_reply_is_checked),
       cmocka_unit_test(a_status_reply_without_counts),
+      cmocka_unit_test(a_status_reply_with_a_device),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

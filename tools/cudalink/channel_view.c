@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#define SHORT_UUID 12                  /* "GPU-8932f937": tells GPUs apart, and --device takes it */
 #define HELD_LONG UINT64_C(1000000000) /* ns; from here on it is shown as bad */
 
 const char *channel_view_state(const cudalink_channel_info *channel) {
@@ -23,17 +24,6 @@ const char *channel_view_state(const cudalink_channel_info *channel) {
   case CUDALINK_ERROR_BUSY: return "silent";
   default: return "broken";
   }
-}
-
-size_t channel_view_of_kind(cudalink_channel_info *channels, size_t count, cudalink_kind kind) {
-  size_t kept = 0;
-  if (kind == CUDALINK_KIND_AUTO) return count;
-  for (size_t i = 0; i < count; i++) {
-    if (channels[i].status != CUDALINK_OK || channels[i].kind != kind) continue;
-    if (kept != i) channels[kept] = channels[i];
-    kept++;
-  }
-  return kept;
 }
 
 uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now) {
@@ -128,6 +118,8 @@ static void live_json(struct json *json, const cudalink_channel_info *channel, u
   json_text(json, "kind", cudalink_kind_name((cudalink_kind)channel->kind));
   json_text(json, "path", channel->path);
   json_text(json, "reason", channel->reason);
+  json_text(json, "device", *channel->device ? channel->device : NULL);
+  json_text(json, "device_name", *channel->device_name ? channel->device_name : NULL);
   json_number(json, "slots", channel->slots);
   json_number(json, "slot_bytes", channel->slot_bytes);
   json_number(json, "generation", channel->generation);
@@ -176,6 +168,7 @@ enum column {
   PRODUCER,
   FRAMES,
   KIND,
+  DEVICE,
   SLOTS,
   WAY,
   REASON
@@ -196,9 +189,10 @@ const struct table_column channel_view_columns[] = {[NAME] = {"CHANNEL", 0, 0},
                                                     [PRODUCER] = {"PRODUCER", 12, 0},
                                                     [FRAMES] = {"FRAMES", 13, 1},
                                                     [KIND] = {"KIND", 14, 0},
-                                                    [SLOTS] = {"SLOTS", 15, 1},
-                                                    [WAY] = {"PATH", 16, 0},
-                                                    [REASON] = {"REASON", 17, 0},
+                                                    [DEVICE] = {"DEVICE", 15, 0},
+                                                    [SLOTS] = {"SLOTS", 16, 1},
+                                                    [WAY] = {"PATH", 17, 0},
+                                                    [REASON] = {"REASON", 18, 0},
                                                     {NULL, 0, 0}};
 
 static void program_cell(struct table *table, enum column column, const char *mark,
@@ -248,6 +242,7 @@ static void live_cells(struct table *table, const cudalink_channel_info *channel
   program_cell(table, PRODUCER, "", channel->program, channel->pid);
   table_cell(table, FRAMES, "%" PRIu64, channel->published);
   table_cell(table, KIND, "%s", cudalink_kind_name((cudalink_kind)channel->kind));
+  if (*channel->device) table_cell(table, DEVICE, "%.*s", SHORT_UUID, channel->device);
   table_cell(table, SLOTS, "%u", channel->slots);
   table_cell(table, WAY, "%s", channel->path);
   table_cell(table, REASON, "%s", channel->reason);

@@ -22,16 +22,12 @@ struct channel_view_rates {
 /* The help of every command that prints channels as JSON. */
 #define CHANNEL_VIEW_KEYS                                                                          \
   "name directory state; of live ones also pid uid\n"                                              \
-  "program kind path reason slots slot_bytes generation published dropped age_us\n"                \
-  "open_seconds format width height planes consumers, a list with pid uid program group\n"         \
+  "program kind path reason device device_name slots slot_bytes generation published dropped\n"    \
+  "age_us open_seconds format width height planes consumers, a list with pid uid program group\n"  \
   "policy hold held held_us isolated behind received missed latency_us."
 
 /* "live", or why nothing more is known: "dead", "refused", "silent" (no answer), "version". */
 const char *channel_view_state(const cudalink_channel_info *channel);
-
-/* Keeps the channels whose frames are of that kind, in their order; with CUDALINK_KIND_AUTO all. Those that
- * are not live have none. Returns how many there are now. */
-size_t channel_view_of_kind(cudalink_channel_info *channels, size_t count, cudalink_kind kind);
 
 /* Nanoseconds since the newest frame; UINT64_MAX when there was none yet. */
 uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now);

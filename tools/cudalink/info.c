@@ -92,6 +92,7 @@ static void print(const cudalink_channel_info *channel, uint64_t now) {
   print_line("memory", "%u slots of %" PRIu64 " bytes on %s, generation %" PRIu64, channel->slots,
              channel->slot_bytes, cudalink_kind_name((cudalink_kind)channel->kind),
              channel->generation);
+  if (*channel->device) print_line("device", "%s, %s", channel->device, channel->device_name);
   print_line("path", "%s: %s", channel->path, channel->reason);
   print_line("folder", "%s", channel->directory);
   print_line("consumers", "%u", channel->consumer_count);

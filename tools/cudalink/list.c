@@ -2,6 +2,7 @@
  *
  * `cudalink list`: the channels that there are.
  */
+#include "channel_filter.h"
 #include "channel_view.h"
 #include "command.h"
 #include "options.h"
@@ -18,6 +19,7 @@ static const char notes[] =
     "examples:\n"
     "  cudalink list\n"
     "  cudalink list --kind vmm\n"
+    "  cudalink list --device GPU-8932f937\n"
     "  cudalink list --json | jq -r .name";
 
 static void print_json(const cudalink_channel_info *channel, uint64_t now) {
@@ -36,10 +38,10 @@ static void print_table(const cudalink_channel_info *channels, size_t count, uin
 }
 
 int command_list(int argc, char **argv) {
-  int is_json = 0, kind = CUDALINK_KIND_AUTO;
+  int is_json = 0;
+  struct channel_filter filter = {0};
   const struct option_row rows[] = {
-      {"kind", OPTION_CHOICE, &kind, .choices = option_kinds,
-       .help = "only channels whose frames are of that kind (default auto, all)"},
+      CHANNEL_FILTER_ROWS(&filter),
       {"json", OPTION_FLAG, &is_json, .help = "print a JSON object per channel"},
       OPTION_ROWS_END};
   const struct option_page page = {.command = "list",
@@ -49,19 +51,23 @@ int command_list(int argc, char **argv) {
                                    .notes = notes};
   int code = options_parse(&page, argc, argv, NULL);
   if (code != OPTIONS_GO) return code;
+  code = channel_filter_resolve(&filter);
+  if (code != EXIT_CODE_OK) return code;
   cudalink_channel_info *channels;
   size_t count;
   int result = cudalink_channels_list(NULL, CHANNEL_VIEW_PATIENCE, &channels, &count);
   if (result) return report_library(result);
+  char wanted[CHANNEL_FILTER_TEXT_SIZE];
   uint64_t now = cudalink_now();
   size_t found = count;
-  count = channel_view_of_kind(channels, count, (cudalink_kind)kind);
+  count = channel_filter_apply(&filter, channels, count);
   for (size_t i = 0; is_json && i < count; i++)
     print_json(&channels[i], now);
   if (!is_json && count) print_table(channels, count, now);
   if (!is_json && !found) printf("no channels; cudalink send NAME makes one\n");
   if (!is_json && found && !count)
-    printf("no channels of kind %s among the %zu that there are\n", option_kinds[kind], found);
+    printf("no channels%s among the %zu that there are\n", channel_filter_text(wanted, &filter),
+           found);
   cudalink_channels_free(channels);
   return EXIT_CODE_OK;
 }

@@ -175,6 +175,10 @@ static void print_info(const cudalink_channel_info *channels, size_t count, FILE
     fputc(',', stream);
     print_label("path", channel->path, stream);
     fputc(',', stream);
+    print_label("device", channel->device, stream);
+    fputc(',', stream);
+    print_label("device_name", channel->device_name, stream);
+    fputc(',', stream);
     print_label("picture", channel_view_picture(picture, channel), stream);
     fputs("} 1\n", stream);
   }

@@ -118,11 +118,11 @@ static void write_all(int client, const char *bytes, size_t size, uint64_t deadl
   }
 }
 
-static void print_body(FILE *stream, cudalink_kind kind) {
+static void print_body(FILE *stream, const struct channel_filter *filter) {
   cudalink_channel_info *channels;
   size_t count;
   if (cudalink_channels_list(NULL, CHANNEL_VIEW_PATIENCE, &channels, &count)) return;
-  count = channel_view_of_kind(channels, count, kind);
+  count = channel_filter_apply(filter, channels, count);
   metrics_print(channels, count, cudalink_now(), stream);
   cudalink_channels_free(channels);
 }
@@ -131,7 +131,7 @@ static int is_for_metrics(const char *request) {
   return strncmp(request, "GET /metrics ", 13) == 0 || strncmp(request, "GET / ", 6) == 0;
 }
 
-static void answer(int client, cudalink_kind kind) {
+static void answer(int client, const struct channel_filter *filter) {
   char request[REQUEST_SIZE], head[256];
   char *body = NULL;
   size_t size = 0;
@@ -141,7 +141,7 @@ static void answer(int client, cudalink_kind kind) {
   FILE *stream = open_memstream(&body, &size);
   if (!stream) return;
   if (is_found)
-    print_body(stream, kind);
+    print_body(stream, filter);
   else
     fputs("GET /metrics is all there is\n", stream);
   fclose(stream);
@@ -154,26 +154,26 @@ static void answer(int client, cudalink_kind kind) {
   free(body);
 }
 
-static void serve(int listener, cudalink_kind kind) {
+static void serve(int listener, const struct channel_filter *filter) {
   struct pollfd entries[] = {{.fd = listener, .events = POLLIN},
                              {.fd = stop_descriptor(), .events = POLLIN}};
   while (!stop_requested()) {
     if (poll(entries, 2, -1) <= 0 || !entries[0].revents) continue;
     int client = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client < 0) continue;
-    answer(client, kind);
+    answer(client, filter);
     close(client);
   }
 }
 
-int metrics_serve(const char *port_or_path, cudalink_kind kind) {
+int metrics_serve(const char *port_or_path, const struct channel_filter *filter) {
   int listener = -1;
   int is_port = *port_or_path && strspn(port_or_path, "0123456789") == strlen(port_or_path);
   int code =
       is_port ? listen_at_port(port_or_path, &listener) : listen_at_path(port_or_path, &listener);
   if (code) return code;
   fflush(stdout);
-  serve(listener, kind);
+  serve(listener, filter);
   close(listener);
   if (!is_port) unlink(port_or_path);
   return EXIT_CODE_OK;

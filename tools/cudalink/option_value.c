@@ -53,24 +53,40 @@ static int parse_number(const struct option_row *row, const char *text, char *re
   return 0;
 }
 
-/* The beginning of a UUID: the driver finds the GPU, which is then number 0. CUDA is not loaded yet. */
-static int parse_device(const struct option_row *row, const char *text, char *reason, size_t size) {
-  uint64_t number;
-  const char *at = text;
-  if (parse_digits(&at, INT32_MAX - 1, &number) && *at == 0) {
-    *(uint64_t *)row->target = number;
-    return 1;
-  }
+static int parse_gpu_number(const char *text, uint64_t *number) {
+  return parse_digits(&text, INT32_MAX - 1, number) && *text == 0;
+}
+
+static int is_uuid(const char *text) {
   size_t length = strlen(text);
-  if ((strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0) && length > 4 &&
-      strspn(text + 4, "0123456789abcdef-") == length - 4) {
-    *(uint64_t *)row->target = 0;
-    return setenv("CUDA_VISIBLE_DEVICES", text, 1) == 0;
-  }
+  return (strncmp(text, "GPU-", 4) == 0 || strncmp(text, "MIG-", 4) == 0) && length > 4 &&
+         strspn(text + 4, "0123456789abcdef-") == length - 4;
+}
+
+static int fail_gpu(char *reason, size_t size) {
   snprintf(reason, size,
            "must be the number of a GPU, or the beginning of its UUID, like "
            "GPU-8932f937");
   return 0;
+}
+
+/* The beginning of a UUID: the driver finds the GPU, which is then number 0. CUDA is not loaded yet. */
+static int parse_device(const struct option_row *row, const char *text, char *reason, size_t size) {
+  uint64_t number = 0;
+  if (parse_gpu_number(text, &number)) {
+    *(uint64_t *)row->target = number;
+    return 1;
+  }
+  if (!is_uuid(text)) return fail_gpu(reason, size);
+  *(uint64_t *)row->target = 0;
+  return setenv("CUDA_VISIBLE_DEVICES", text, 1) == 0;
+}
+
+static int parse_gpu(const struct option_row *row, const char *text, char *reason, size_t size) {
+  uint64_t number;
+  if (!parse_gpu_number(text, &number) && !is_uuid(text)) return fail_gpu(reason, size);
+  *(const char **)row->target = text;
+  return 1;
 }
 
 static int parse_seconds(int64_t *target, const char *text, char *reason, size_t size) {
@@ -161,6 +177,7 @@ int option_value_parse(const struct option_row *row, const char *text, char *rea
   case OPTION_TEXT: *(const char **)row->target = text; return 1;
   case OPTION_NUMBER: return parse_number(row, text, reason, size);
   case OPTION_DEVICE: return parse_device(row, text, reason, size);
+  case OPTION_GPU: return parse_gpu(row, text, reason, size);
   case OPTION_SECONDS: return parse_seconds(row->target, text, reason, size);
   case OPTION_SIZE: return parse_size(row->target, text, reason, size);
   case OPTION_RATE:

@@ -13,6 +13,7 @@ enum option_type {
   OPTION_TEXT,    /* const char * */
   OPTION_NUMBER,  /* uint64_t, minimum to maximum */
   OPTION_DEVICE,  /* uint64_t, the number of a GPU; of a UUID, CUDA is shown that one only */
+  OPTION_GPU,     /* const char *, a number or the beginning of a UUID; CUDA is left alone */
   OPTION_SECONDS, /* int64_t, ns; "2" or "0.5" */
   OPTION_SIZE,    /* struct option_size, "1280x720" */
   OPTION_RATE,    /* struct option_rate, "30", "29.97", "30000/1001" */

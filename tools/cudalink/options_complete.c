@@ -23,11 +23,26 @@ static const struct option_row *find_row(const struct option_page *page, const c
   return NULL;
 }
 
+/* The GPUs on which channels lie, each once. */
+static void print_devices(void) {
+  cudalink_channel_info *channels;
+  size_t count;
+  if (cudalink_channels_list(NULL, PATIENCE, &channels, &count)) return;
+  for (size_t i = 0; i < count; i++) {
+    size_t first = 0;
+    while (strcmp(channels[first].device, channels[i].device) != 0)
+      first++;
+    if (first == i && *channels[i].device) printf("%s\n", channels[i].device);
+  }
+  cudalink_channels_free(channels);
+}
+
 static void print_values(const struct option_row *row) {
   cudalink_format format = CUDALINK_FORMAT_NONE;
   if (row->type == OPTION_CHOICE)
     for (int i = 0; row->choices[i]; i++)
       printf("%s\n", row->choices[i]);
+  if (row->type == OPTION_GPU) print_devices();
   if (row->type == OPTION_FORMAT)
     while ((format = cudalink_format_next(format)) != CUDALINK_FORMAT_NONE)
       printf("%s\n", cudalink_format_name((uint32_t)format));

@@ -30,7 +30,8 @@ static const char notes[] =
     "of\n"
     "a consumer HELD/hold, FOR how long it has held its oldest frame, and, with policy every, how "
     "many\n"
-    "frames it is BEHIND. Red: dead, or held for over 1 s.\n"
+    "frames it is BEHIND; DEVICE the beginning of the GPU's UUID. Red: dead, or held for over 1 "
+    "s.\n"
     "\n"
     "With --json one object per line and look, with the keys time_ms (since 1970) and channels, a "
     "list with\n"
@@ -55,8 +56,7 @@ static int parse(struct watch_options *options, int argc, char **argv) {
       {"reverse", OPTION_FLAG, &options->reverse, .help = "the other way around"},
       {"filter", OPTION_TEXT, &options->filter, .value = "TEXT",
        .help = "only channels whose name has this in it"},
-      {"kind", OPTION_CHOICE, &options->kind, .choices = option_kinds,
-       .help = "only channels whose frames are of that kind (default auto, all)"},
+      CHANNEL_FILTER_ROWS(&options->channels),
       {"json", OPTION_FLAG, &options->json, .help = "print one JSON object per look"},
       {"prometheus", OPTION_TEXT, &options->prometheus, .value = "PATH|PORT",
        .help = "serve metrics instead"},
@@ -70,7 +70,9 @@ static int parse(struct watch_options *options, int argc, char **argv) {
   int code = options_parse(&page, argc, argv, NULL);
   if (code == OPTIONS_GO && options->interval < LEAST_INTERVAL)
     return report(EXIT_CODE_USAGE, "watch: --interval must be 0.05 or more");
-  return code;
+  if (code != OPTIONS_GO) return code;
+  code = channel_filter_resolve(&options->channels);
+  return code == EXIT_CODE_OK ? OPTIONS_GO : code;
 }
 
 static uint64_t unix_milliseconds(void) {
@@ -119,10 +121,10 @@ static int print_look(const struct watch_options *options, const struct watch_lo
 /* The first look is only there to be compared with: what is printed has rates. */
 static int watch_pipe(const struct watch_options *options) {
   struct watch_look look = {0};
-  int result = watch_take_look(&look, (cudalink_kind)options->kind);
+  int result = watch_take_look(&look, &options->channels);
   for (uint64_t i = 0; !result && !(options->count && i == options->count); i++) {
     if (stop_wait_until(look.time + (uint64_t)options->interval)) break;
-    result = watch_take_look(&look, (cudalink_kind)options->kind);
+    result = watch_take_look(&look, &options->channels);
     if (result || !print_look(options, &look)) break;
   }
   watch_free_look(&look);
@@ -130,7 +132,7 @@ static int watch_pipe(const struct watch_options *options) {
 }
 
 static int run(const struct watch_options *options) {
-  if (options->prometheus) return metrics_serve(options->prometheus, (cudalink_kind)options->kind);
+  if (options->prometheus) return metrics_serve(options->prometheus, &options->channels);
   if (!options->json && terminal_is(STDOUT_FILENO)) return watch_screen(options);
   return watch_pipe(options);
 }

@@ -5,6 +5,7 @@
 #ifndef CUDALINK_TOOL_WATCH_H
 #define CUDALINK_TOOL_WATCH_H
 
+#include "channel_filter.h"
 #include "channel_view.h"
 
 enum watch_sort {
@@ -27,7 +28,7 @@ struct watch_options {
   int sort;         /* watch_sort */
   int reverse;
   const char *filter; /* NULL: all */
-  int kind;           /* cudalink_kind; auto: all */
+  struct channel_filter channels;
   int json;
   const char *prometheus; /* a port or a path */
 };
@@ -40,9 +41,9 @@ struct watch_look {
   uint64_t time; /* cudalink_now() */
 };
 
-/* Looks at the channels of a kind (auto: all), compares with the look before, and frees that one. All
+/* Looks at the channels that are wanted, compares with the look before, and frees that one. All
  * zeros to begin with. 0, or a cudalink_error. */
-int watch_take_look(struct watch_look *look, cudalink_kind kind);
+int watch_take_look(struct watch_look *look, const struct channel_filter *filter);
 void watch_free_look(struct watch_look *look);
 
 /* The places of the channels in the order to show, into `order` (count entries). Returns how many

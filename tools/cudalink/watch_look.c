@@ -73,12 +73,12 @@ static void compare(struct channel_view_rates *rates, const struct watch_look *b
   }
 }
 
-int watch_take_look(struct watch_look *look, cudalink_kind kind) {
+int watch_take_look(struct watch_look *look, const struct channel_filter *filter) {
   struct watch_look now = {0};
   int result = cudalink_channels_list(NULL, CHANNEL_VIEW_PATIENCE, &now.channels, &now.count);
   if (result) return result;
   now.time = cudalink_now();
-  now.count = channel_view_of_kind(now.channels, now.count, kind);
+  now.count = channel_filter_apply(filter, now.channels, now.count);
   now.rates = malloc((now.count ? now.count : 1) * sizeof *now.rates);
   if (!now.rates) {
     cudalink_channels_free(now.channels);

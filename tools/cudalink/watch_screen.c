@@ -180,7 +180,7 @@ int watch_screen(const struct watch_options *options) {
   if (options->filter) snprintf(screen.filter, sizeof screen.filter, "%s", options->filter);
   terminal_enter();
   for (uint64_t looks = 1; !screen.is_over && !stop_requested(); looks++) {
-    result = watch_take_look(&screen.look, (cudalink_kind)options->kind);
+    result = watch_take_look(&screen.look, &options->channels);
     if (result) break;
     draw(&screen);
     if (options->count && looks >= options->count) break;

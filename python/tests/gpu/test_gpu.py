@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from capsules import look
 from conftest import run_python
 from cuda_link import _driver, _streams
 from cuda_link._backend import low
+from cuda_link._known import nvml
 
 pytestmark = [
     pytest.mark.requires_cuda,
@@ -575,3 +577,13 @@ def test_a_queue_of_tensors(monkeypatch, stream):
                     np.testing.assert_array_equal(frame.numpy(), picture(number))
     kinds = sorted(channel.kind for channel in cuda_link.channels())
     assert kinds == ["host", "vmm"]
+
+
+def test_channels_name_their_gpu():
+    uuid = nvml._uuid(0)
+    assert uuid is not None
+    with cuda_link.open_exporter("gpu", shape=SHAPE, kind="vmm"):
+        (channel,) = cuda_link.channels()
+        assert channel.device.replace("-", "")[3:] == uuid.hex()
+        assert re.fullmatch(r"(GPU|MIG)(-[0-9a-f]+){5}", channel.device)
+        assert channel.device_name

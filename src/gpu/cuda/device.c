@@ -78,6 +78,7 @@ static int choose(struct cuda_device *device, int32_t wanted, const uint8_t *uui
     CUuuid own;
     result = driver->cuDeviceGetUuid(&own, device->device);
     memcpy(device->gpu.uuid, own.bytes, sizeof device->gpu.uuid);
+    driver->cuDeviceGetName(device->gpu.name, sizeof device->gpu.name, device->device);
   }
   device->gpu.ordinal = ordinal;
   return result == CUDA_SUCCESS ? CUDALINK_OK : cuda_error(driver, result, "looking at the GPU");
