@@ -82,3 +82,13 @@ int gpu_convert_load(struct gpu_device *device) {
 void gpu_device_close(struct gpu_device *device) {
   if (device) device->operations->device_close(device);
 }
+
+void gpu_uuid_write(char text[CUDALINK_DEVICE_TEXT_SIZE], const char *prefix,
+                    const uint8_t uuid[16]) {
+  int length = snprintf(text, CUDALINK_DEVICE_TEXT_SIZE, "%s", prefix);
+  for (int i = 0; i < 16; i++) {
+    bool begins_group = i == 0 || (i >= 4 && i <= 10 && i % 2 == 0);
+    length += snprintf(text + length, CUDALINK_DEVICE_TEXT_SIZE - (size_t)length, "%s%02x",
+                       begins_group ? "-" : "", uuid[i]);
+  }
+}

@@ -189,6 +189,9 @@ struct gpu_operations {
 int gpu_device_open(cudalink_kind kind, int32_t device, const uint8_t *uuid,
                     struct gpu_device **opened);
 void gpu_device_close(struct gpu_device *device);
+/* As NVIDIA writes it behind a prefix of three letters: "GPU-8932f937-d72b-4106-c12f-bcc9faed9624". */
+void gpu_uuid_write(char text[CUDALINK_DEVICE_TEXT_SIZE], const char *prefix,
+                    const uint8_t uuid[16]);
 int gpu_convert_load(struct gpu_device *device); /* convert_load, where there is one */
 
 int gpu_host_open(struct gpu_device **device); /* src/gpu/host */

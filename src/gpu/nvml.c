@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "gpu/gpu.h"
 #include "os/os.h"
 
 #define NVML_SUCCESS 0
@@ -149,12 +150,9 @@ static int find_device(const uint8_t *uuid, nvml_device *device) {
     return result == NVML_SUCCESS ? CUDALINK_OK : fail(result, "looking for the first GPU");
   }
   static const char *const prefixes[] = {"GPU", "MIG"};
-  char text[48];
+  char text[CUDALINK_DEVICE_TEXT_SIZE];
   for (int p = 0; p < 2 && result != NVML_SUCCESS; p++) {
-    int length = snprintf(text, sizeof text, "%s", prefixes[p]);
-    for (int i = 0; i < 16; i++)
-      length += snprintf(&text[length], sizeof text - (size_t)length, "%s%02x",
-                         i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "", uuid[i]);
+    gpu_uuid_write(text, prefixes[p], uuid);
     result = nvml.by_uuid(text, device);
   }
   if (result == NVML_SUCCESS) return CUDALINK_OK;

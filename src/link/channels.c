@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gpu/gpu.h"
 #include "os/os.h"
 #include "wire/message.h"
 
@@ -84,25 +85,13 @@ static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_
   memcpy(out->group, in->group, sizeof out->group);
 }
 
-/* "GPU-8932f937-d72b-4106-c12f-bcc9faed9624"; slices of a GPU have names with MIG in them, and theirs begin
- * with that. */
-static void write_uuid(char text[CUDALINK_DEVICE_TEXT_SIZE], const uint8_t uuid[16],
-                       const char *name) {
-  int length =
-      snprintf(text, CUDALINK_DEVICE_TEXT_SIZE, "%s", strstr(name, " MIG ") ? "MIG" : "GPU");
-  for (int i = 0; i < 16; i++) {
-    bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
-    length += snprintf(text + length, CUDALINK_DEVICE_TEXT_SIZE - (size_t)length, "%s%02x",
-                       begins_group ? "-" : "", uuid[i]);
-  }
-}
-
 static void fill_device(cudalink_channel_info *out, const struct wire_status_device *in) {
   static const uint8_t none[16];
   if (memcmp(in->uuid, none, sizeof none) == 0) return;
   memcpy(out->device_uuid, in->uuid, sizeof out->device_uuid);
   memcpy(out->device_name, in->name, sizeof out->device_name);
-  write_uuid(out->device, in->uuid, in->name);
+  /* The driver names slices of a GPU so, and their UUIDs are written otherwise. */
+  gpu_uuid_write(out->device, strstr(in->name, " MIG ") ? "MIG" : "GPU", in->uuid);
 }
 
 static void fill(cudalink_channel_info *out, struct wire_status_reply *in) {

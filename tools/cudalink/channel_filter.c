@@ -41,7 +41,7 @@ static const char *load(struct driver *driver) {
 }
 
 /* NULL, or why not; then `reason` may hold it. */
-static const char *find_uuid(int number, uint8_t uuid[16], char *reason, size_t size) {
+static const char *find_uuid(long number, uint8_t uuid[16], char *reason, size_t size) {
   struct driver driver;
   CUdevice device;
   int count = 0;
@@ -53,7 +53,7 @@ static const char *find_uuid(int number, uint8_t uuid[16], char *reason, size_t 
     snprintf(reason, size, "only %d %s visible", count, count == 1 ? "is" : "are");
     return reason;
   }
-  if (driver.get(&device, number) != 0 || driver.get_uuid(uuid, device) != 0)
+  if (driver.get(&device, (int)number) != 0 || driver.get_uuid(uuid, device) != 0)
     return "the CUDA driver does not tell its UUID";
   return NULL;
 }
@@ -75,7 +75,7 @@ int channel_filter_resolve(struct channel_filter *filter) {
     snprintf(filter->uuid, sizeof filter->uuid, "%s", filter->device);
     return EXIT_CODE_OK;
   }
-  const char *failure = find_uuid(atoi(filter->device), uuid, reason, sizeof reason);
+  const char *failure = find_uuid(strtol(filter->device, NULL, 10), uuid, reason, sizeof reason);
   if (failure)
     return report(
         EXIT_CODE_CHANNEL,
