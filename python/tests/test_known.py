@@ -60,6 +60,11 @@ def test_values_and_their_defaults():
     }
 
 
+def test_a_script_asks_how_many_bytes_a_frame_has():
+    with Exporter.open(FrameSpec(NAME, height=6, width=8, channels=3, dtype="uint16")) as exporter:
+        assert exporter.data_size == 6 * 8 * 3 * 2
+
+
 def test_the_environment(monkeypatch, caplog):
     monkeypatch.setenv("CUDALINK_IMPORT_RECONNECT", "0")
     monkeypatch.setenv("CUDALINK_WAIT_SPIN_US", "many")

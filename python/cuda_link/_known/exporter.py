@@ -83,6 +83,11 @@ class Exporter:
         whole("ExportPolicy.barrier_stale_ns", policy.barrier_stale_ns)
         return cls(spec, policy)
 
+    @property
+    def data_size(self) -> int:
+        """Bytes of a frame, as GpuFrame.size has to say."""
+        return self._size
+
     # ---- after what the pixels are complete
 
     def record_source_sync(self, stream_handle: int) -> None:
