@@ -19,26 +19,31 @@
 
 #include "cudalink/cudalink.h"
 
-/* The words of __dlpack__. */
+/* Names of arguments: those of __dlpack__, then one more of acquire. */
 enum {
   CORE_DLPACK_STREAM,
   CORE_DLPACK_MAX_VERSION,
   CORE_DLPACK_DEVICE,
   CORE_DLPACK_COPY,
-  CORE_DLPACK_WORDS
+  CORE_DLPACK_WORDS,
+  CORE_TIMEOUT = CORE_DLPACK_WORDS,
+  CORE_WORDS
 };
 
 #define CORE_ODDITIES 7
 
 struct core_state {
-  PyObject *error_for;                       /* cuda_link._errors.error_for */
-  PyObject *refusal_for;                     /* cuda_link._errors.refusal_for */
-  PyObject *dlpack_words[CORE_DLPACK_WORDS]; /* interned */
-  PyObject *oddities[CORE_ODDITIES];         /* sender.c: names, interned */
-  cudalink_dtype given; /* exchange.c: of a frame that was given by __dlpack__ */
+  PyObject *error_for;               /* cuda_link._errors.error_for */
+  PyObject *refusal_for;             /* cuda_link._errors.refusal_for */
+  PyObject *words[CORE_WORDS];       /* interned */
+  PyObject *oddities[CORE_ODDITIES]; /* sender.c: names, interned */
+  PyObject *acquire;                 /* taker.c: the method of Python's */
+  PyObject *frame_type;              /* taker.c: what it returns */
+  cudalink_dtype given;              /* exchange.c: of a frame that was given by __dlpack__ */
   PyObject *array_type;
   PyObject *lease_type;
   PyObject *sender_type;
+  PyObject *taker_type;
   PyObject *view_type;
 };
 
@@ -49,6 +54,10 @@ PyObject *core_refuse(PyObject *module, int status);
 /* None, or core_fail. */
 PyObject *core_answer(PyObject *module, int status);
 struct core_state *core_state(PyObject *module);
+
+/* function(first, ...) with the arguments of a fast call; no `first` when that is NULL. */
+PyObject *core_call(PyObject *function, PyObject *first, PyObject *const *arguments,
+                    Py_ssize_t count, PyObject *names);
 
 /* Frees `buffer` on failure; raises ValueError. */
 int core_check_size(Py_buffer *buffer, size_t size, const char *what);
@@ -77,6 +86,11 @@ PyObject *core_statistics(PyObject *module, PyObject *arguments,
 /* (handle) -> None */
 PyObject *core_close(PyObject *module, PyObject *arguments, int (*close)(uint32_t id));
 
+typedef int core_take_function(cudalink_importer, cudalink_stream, int64_t, cudalink_frame *);
+/* One of importer.h's, without the GIL; the frame is not filled in where nothing will be. */
+int core_take_frame(core_take_function *call, cudalink_importer importer, cudalink_stream stream,
+                    long long timeout, cudalink_frame *frame);
+int core_lease_check_type(PyObject *module, PyObject *type);
 /* A lease of an acquired frame: an instance of `type`, which is Lease or a subclass. Notes its number in
  * the set `held`, from which it goes when the lease is given back. On failure the frame is released. */
 PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
@@ -114,6 +128,7 @@ extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);
 extern PyType_Spec core_lease_spec;
 extern PyType_Spec core_sender_spec;
+extern PyType_Spec core_taker_spec;
 extern PyType_Spec core_view_spec;
 extern PyMethodDef core_capsule_methods[];
 extern PyMethodDef core_channel_methods[];
@@ -124,5 +139,6 @@ extern PyMethodDef core_kept_methods[];
 extern PyMethodDef core_sender_methods[];
 extern PyMethodDef core_slot_methods[];
 extern PyMethodDef core_table_methods[];
+extern PyMethodDef core_taker_methods[];
 
 #endif

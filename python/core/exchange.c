@@ -49,7 +49,7 @@ static bool read_words(struct core_state *state, PyObject *const *arguments, PyO
   for (Py_ssize_t i = 0; i < given; i++) {
     PyObject *name = PyTuple_GetItem(names, i);
     int word = 0;
-    while (word < CORE_DLPACK_WORDS && state->dlpack_words[word] != name)
+    while (word < CORE_DLPACK_WORDS && state->words[word] != name)
       word++;
     if (word == CORE_DLPACK_WORDS) return false;
     request->values[word] = arguments[i];
@@ -70,21 +70,11 @@ static bool is_simple(const struct core_lease *lease, PyObject *const *arguments
 /* self._only_tensor().__dlpack__(*arguments, **keywords) */
 static PyObject *ask_python(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
                             PyObject *names) {
-  PyObject *answer = NULL, *method = NULL;
-  PyObject *positional = PyTuple_New(count), *keywords = PyDict_New();
-  for (Py_ssize_t i = 0; positional && i < count; i++)
-    PyTuple_SetItem(positional, i, Py_NewRef(arguments[i]));
-  int status = positional && keywords ? 0 : -1;
-  Py_ssize_t given = names ? PyTuple_Size(names) : 0;
-  for (Py_ssize_t i = 0; status == 0 && i < given; i++)
-    status = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), arguments[count + i]);
-  PyObject *tensor = status == 0 ? PyObject_CallMethod(self, "_only_tensor", NULL) : NULL;
-  if (tensor) method = PyObject_GetAttrString(tensor, "__dlpack__");
-  if (method) answer = PyObject_Call(method, positional, keywords);
+  PyObject *tensor = PyObject_CallMethod(self, "_only_tensor", NULL);
+  PyObject *method = tensor ? PyObject_GetAttrString(tensor, "__dlpack__") : NULL;
+  PyObject *answer = method ? core_call(method, NULL, arguments, count, names) : NULL;
   Py_XDECREF(method);
   Py_XDECREF(tensor);
-  Py_XDECREF(positional);
-  Py_XDECREF(keywords);
   return answer;
 }
 

@@ -19,10 +19,8 @@ static PyObject *importer_open(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(importer.id);
 }
 
-typedef int take_function(cudalink_importer, cudalink_stream, int64_t, cudalink_frame *);
-
-static int take_frame(take_function *call, cudalink_importer importer, cudalink_stream stream,
-                      long long timeout, cudalink_frame *frame) {
+int core_take_frame(core_take_function *call, cudalink_importer importer, cudalink_stream stream,
+                    long long timeout, cudalink_frame *frame) {
   int status;
   memset(frame, 0, offsetof(cudalink_frame, description.planes));
   Py_BEGIN_ALLOW_THREADS;
@@ -31,16 +29,8 @@ static int take_frame(take_function *call, cudalink_importer importer, cudalink_
   return status;
 }
 
-static int check_type(PyObject *module, PyObject *type) {
-  if (PyType_Check(type) &&
-      PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)core_state(module)->lease_type))
-    return 0;
-  PyErr_Format(PyExc_TypeError, "%R is no subclass of Lease", type);
-  return -1;
-}
-
 /* (importer, kind, handle, timeout, held, type) -> an instance of type */
-static PyObject *take(PyObject *module, PyObject *arguments, take_function *call) {
+static PyObject *take(PyObject *module, PyObject *arguments, core_take_function *call) {
   cudalink_importer importer;
   unsigned kind;
   unsigned long long handle;
@@ -48,28 +38,9 @@ static PyObject *take(PyObject *module, PyObject *arguments, take_function *call
   PyObject *held, *type;
   if (!PyArg_ParseTuple(arguments, "IIKLOO", &importer.id, &kind, &handle, &timeout, &held, &type))
     return NULL;
-  if (check_type(module, type) < 0) return NULL;
+  if (core_lease_check_type(module, type) < 0) return NULL;
   cudalink_frame frame;
-  int status = take_frame(call, importer, core_stream(kind, handle), timeout, &frame);
-  if (status < 0) return core_fail(module, status);
-  return core_lease_new(module, (PyTypeObject *)type, held, &frame);
-}
-
-/* importer_try(importer, hold, held, type): importer_acquire for a frame whose pixels are complete and
- * that is there already. None: there is none, or the set `held` has `hold` numbers; importer_acquire
- * waits, and says why. */
-static PyObject *importer_try(PyObject *module, PyObject *const *arguments, Py_ssize_t count) {
-  if (count != 4) return PyErr_Format(PyExc_TypeError, "importer_try takes 4 arguments");
-  PyObject *held = arguments[2], *type = arguments[3];
-  cudalink_importer importer = {(uint32_t)PyLong_AsUnsignedLong(arguments[0])};
-  Py_ssize_t hold = PyLong_AsSsize_t(arguments[1]), now = PySet_Size(held);
-  if (PyErr_Occurred() || check_type(module, type) < 0) return NULL;
-  if (now >= hold) Py_RETURN_NONE;
-  cudalink_frame frame;
-  int status = take_frame(cudalink_importer_acquire, importer, CUDALINK_STREAM_COMPLETE, 0, &frame);
-  if (status == CUDALINK_ERROR_TIMEOUT || status == CUDALINK_ERROR_BUSY ||
-      status == CUDALINK_ERROR_NOT_FOUND)
-    Py_RETURN_NONE;
+  int status = core_take_frame(call, importer, core_stream(kind, handle), timeout, &frame);
   if (status < 0) return core_fail(module, status);
   return core_lease_new(module, (PyTypeObject *)type, held, &frame);
 }
@@ -120,7 +91,6 @@ static PyObject *importer_close(PyObject *module, PyObject *arguments) {
 
 PyMethodDef core_importer_methods[] = {
     {"importer_open", importer_open, METH_VARARGS, NULL},
-    {"importer_try", _PyCFunction_CAST(importer_try), METH_FASTCALL, NULL},
     {"importer_acquire", importer_acquire, METH_VARARGS, NULL},
     {"importer_wait_next", importer_wait_next, METH_VARARGS, NULL},
     {"importer_descriptor", importer_descriptor, METH_VARARGS, NULL},

@@ -34,6 +34,14 @@ static struct core_lease *allocate(PyObject *module, PyTypeObject *type, PyObjec
   return lease;
 }
 
+int core_lease_check_type(PyObject *module, PyObject *type) {
+  if (PyType_Check(type) &&
+      PyType_IsSubtype((PyTypeObject *)type, (PyTypeObject *)core_state(module)->lease_type))
+    return 0;
+  PyErr_Format(PyExc_TypeError, "%R is no subclass of Lease", type);
+  return -1;
+}
+
 PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
                          cudalink_frame *frame) {
   struct core_lease *lease = allocate(module, type, held, frame);

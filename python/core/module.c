@@ -32,6 +32,33 @@ PyObject *core_answer(PyObject *module, int status) {
   Py_RETURN_NONE;
 }
 
+static PyObject *tuple_of(PyObject *first, PyObject *const *arguments, Py_ssize_t count) {
+  Py_ssize_t place = 0;
+  PyObject *tuple = PyTuple_New(count + (first ? 1 : 0));
+  if (tuple && first) PyTuple_SetItem(tuple, place++, Py_NewRef(first));
+  for (Py_ssize_t i = 0; tuple && i < count; i++)
+    PyTuple_SetItem(tuple, place++, Py_NewRef(arguments[i]));
+  return tuple;
+}
+
+static PyObject *dict_of(PyObject *names, PyObject *const *values) {
+  PyObject *dict = PyDict_New();
+  Py_ssize_t count = names ? PyTuple_Size(names) : 0;
+  for (Py_ssize_t i = 0; dict && i < count; i++)
+    if (PyDict_SetItem(dict, PyTuple_GetItem(names, i), values[i]) < 0) Py_CLEAR(dict);
+  return dict;
+}
+
+PyObject *core_call(PyObject *function, PyObject *first, PyObject *const *arguments,
+                    Py_ssize_t count, PyObject *names) {
+  PyObject *positional = tuple_of(first, arguments, count);
+  PyObject *keywords = positional ? dict_of(names, arguments + count) : NULL;
+  PyObject *answer = keywords ? PyObject_Call(function, positional, keywords) : NULL;
+  Py_XDECREF(positional);
+  Py_XDECREF(keywords);
+  return answer;
+}
+
 int core_check_size(Py_buffer *buffer, size_t size, const char *what) {
   if ((size_t)buffer->len >= size) return 0;
   PyErr_Format(PyExc_ValueError, "%s: a buffer of %zu bytes is needed, this one has %zd", what,
@@ -88,22 +115,27 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObj
   return *type ? PyModule_AddObjectRef(module, name, *type) : -1;
 }
 
-static PyMethodDef *all_functions[] = {core_capsule_methods,  core_channel_methods,
-                                       core_exporter_methods, core_format_methods,
-                                       core_importer_methods, core_kept_methods,
-                                       core_sender_methods,   core_slot_methods,
-                                       core_table_methods,    NULL};
+static PyMethodDef *all_functions[] = {core_capsule_methods,
+                                       core_channel_methods,
+                                       core_exporter_methods,
+                                       core_format_methods,
+                                       core_importer_methods,
+                                       core_kept_methods,
+                                       core_sender_methods,
+                                       core_slot_methods,
+                                       core_table_methods,
+                                       core_taker_methods,
+                                       NULL};
 
 static int make_words(struct core_state *state) {
-  static const char *const words[CORE_DLPACK_WORDS] = {
-      [CORE_DLPACK_STREAM] = "stream",
-      [CORE_DLPACK_MAX_VERSION] = "max_version",
-      [CORE_DLPACK_DEVICE] = "dl_device",
-      [CORE_DLPACK_COPY] = "copy",
+  static const char *const words[CORE_WORDS] = {
+      [CORE_DLPACK_STREAM] = "stream",    [CORE_DLPACK_MAX_VERSION] = "max_version",
+      [CORE_DLPACK_DEVICE] = "dl_device", [CORE_DLPACK_COPY] = "copy",
+      [CORE_TIMEOUT] = "timeout",
   };
-  for (int i = 0; i < CORE_DLPACK_WORDS; i++) {
-    state->dlpack_words[i] = PyUnicode_InternFromString(words[i]);
-    if (!state->dlpack_words[i]) return -1;
+  for (int i = 0; i < CORE_WORDS; i++) {
+    state->words[i] = PyUnicode_InternFromString(words[i]);
+    if (!state->words[i]) return -1;
   }
   return 0;
 }
@@ -114,6 +146,7 @@ static int fill_in(PyObject *module) {
   if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
   if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
   if (add_type(module, "Sender", &core_sender_spec, &state->sender_type) < 0) return -1;
+  if (add_type(module, "Taker", &core_taker_spec, &state->taker_type) < 0) return -1;
   if (add_type(module, "View", &core_view_spec, &state->view_type) < 0) return -1;
   for (PyMethodDef **functions = all_functions; *functions; functions++)
     if (PyModule_AddFunctions(module, *functions) < 0) return -1;
@@ -124,13 +157,16 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   struct core_state *state = core_state(module);
   Py_VISIT(state->error_for);
   Py_VISIT(state->refusal_for);
-  for (int i = 0; i < CORE_DLPACK_WORDS; i++)
-    Py_VISIT(state->dlpack_words[i]);
+  for (int i = 0; i < CORE_WORDS; i++)
+    Py_VISIT(state->words[i]);
   for (int i = 0; i < CORE_ODDITIES; i++)
     Py_VISIT(state->oddities[i]);
+  Py_VISIT(state->acquire);
+  Py_VISIT(state->frame_type);
   Py_VISIT(state->array_type);
   Py_VISIT(state->lease_type);
   Py_VISIT(state->sender_type);
+  Py_VISIT(state->taker_type);
   Py_VISIT(state->view_type);
   return 0;
 }
@@ -139,13 +175,16 @@ static int clear(PyObject *module) {
   struct core_state *state = core_state(module);
   Py_CLEAR(state->error_for);
   Py_CLEAR(state->refusal_for);
-  for (int i = 0; i < CORE_DLPACK_WORDS; i++)
-    Py_CLEAR(state->dlpack_words[i]);
+  for (int i = 0; i < CORE_WORDS; i++)
+    Py_CLEAR(state->words[i]);
   for (int i = 0; i < CORE_ODDITIES; i++)
     Py_CLEAR(state->oddities[i]);
+  Py_CLEAR(state->acquire);
+  Py_CLEAR(state->frame_type);
   Py_CLEAR(state->array_type);
   Py_CLEAR(state->lease_type);
   Py_CLEAR(state->sender_type);
+  Py_CLEAR(state->taker_type);
   Py_CLEAR(state->view_type);
   return 0;
 }

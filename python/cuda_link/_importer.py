@@ -17,8 +17,6 @@ from ._frame import Frame
 from ._readable import closing, readable
 from ._statistics import ImporterStatistics, importer_statistics
 
-_try = low.importer_try
-
 POLICIES = {"latest": 0, "ready_only": 1, "in_order": 2, "every": 3, "shared": 4}
 
 
@@ -49,7 +47,7 @@ class Held(set[int]):
         self.layouts = LayoutCache()
 
 
-class ChannelImporter(End):
+class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
     """Takes the frames of one channel. Made by `open_importer`.
 
     It finds its producer whenever there is one; producer and consumer may start in any order, and when
@@ -58,9 +56,9 @@ class ChannelImporter(End):
 
     def __init__(self, name: str, identifier: int, hold: int, once: bool) -> None:
         super().__init__(name, identifier)
-        self._hold = hold
+        self._hold: int = hold
         self._once = once
-        self._held = Held()
+        self._held: Held = Held()
         self._descriptor = -1
 
     # ---- frames
@@ -102,14 +100,6 @@ class ChannelImporter(End):
         PeerLostError (the producer died) and EndedError (it closed): each once, then acquire waits for
         the next producer; EvictedError, ClosedError, RefusedError, VersionError, ProtocolError.
         """
-        try:
-            is_plain = stream is None and (timeout is None or timeout >= 0)
-        except TypeError:  # said below
-            is_plain = False
-        if is_plain:
-            frame: Frame | None = _try(self._id, self._hold, self._held, Frame)
-            if frame is not None:
-                return frame
         return self._take(low.importer_acquire, stream, timeout)
 
     def wait_next(self, timeout: float | None = None, *, stream: Any) -> Frame:
@@ -196,6 +186,9 @@ class ChannelImporter(End):
         if self._descriptor >= 0:
             closing(self._descriptor)
         low.importer_close(identifier)
+
+
+low.taker_offer(ChannelImporter, Frame)
 
 
 def open_importer(

@@ -7,9 +7,8 @@ import ctypes
 from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, cast
 
-from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Frame, Slot, Stream, encode
+from ._abi import ChannelInfo, Description, Dtype, Frame, Slot, Stream, encode
 from ._buffer import borrowed
-from ._errors import BusyError, ChannelNotFoundError, TimedOutError
 from ._library import library
 from ._pure_array import Array, array_of, array_pinned, array_take
 from ._pure_capsule import sweep
@@ -210,6 +209,14 @@ def sender(exporter: int) -> Sender:
 # ---- importer
 
 
+class Taker:
+    """python/core/taker.c: acquire is Python's here."""
+
+
+def taker_offer(kind: type, frames: type[Lease]) -> None:
+    """Nothing, see above."""
+
+
 def importer_open(spec: Any) -> int:
     importer = c_uint32()
     _check(library.cudalink_importer_open(byref(importer), addressof(spec)))
@@ -229,15 +236,6 @@ def importer_acquire(
     importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
 ) -> Lease:
     return _take(library.cudalink_importer_acquire, importer, kind, handle, timeout, held, lease)
-
-
-def importer_try(importer: int, hold: int, held: set[int], lease: type[Lease]) -> Lease | None:
-    if len(held) >= hold:
-        return None
-    try:
-        return importer_acquire(importer, STREAM_COMPLETE, 0, 0, held, lease)
-    except (TimedOutError, BusyError, ChannelNotFoundError):
-        return None
 
 
 def importer_wait_next(

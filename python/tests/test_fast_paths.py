@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import weakref
 
@@ -11,8 +12,6 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import look
-from cuda_link import _importer
-from cuda_link._backend import low
 
 
 @pytest.fixture
@@ -91,19 +90,16 @@ def test_what_it_was_can_be_read_after_release(pair):
         assert (frame.pts, frame.kind, frame.writable, frame.invalid) == (5, "host", False, None)
 
 
-def test_trying_tells_nothing_that_acquire_would_tell(pair):
+def test_a_look_tells_nothing_that_a_wait_would_tell(pair):
     exporter, importer = pair
-    held = _importer.Held()
-
-    def attempt(hold=2):
-        return low.importer_try(importer._id, hold, held, cuda_link.Frame)
-
-    assert attempt() is None
+    frames = [importer.acquire(10) for _ in range(2) if exporter.send(b"abcd")]
+    assert importer._held == {1, 2}
     exporter.send(b"abcd")
-    assert attempt(0) is None
-    frame = attempt()
-    assert frame.sequence == 1 and held == {1} and attempt(1) is None
-    del frame
+    with pytest.raises(cuda_link.TooManyFramesError, match=r"frames 1, 2\)"):
+        importer.acquire()
+    frames.clear()
+    assert importer.acquire(0).sequence == 3
+    assert importer._held == set()
     exporter.close()
     with pytest.raises(cuda_link.EndedError):
         importer.acquire(10)
@@ -111,7 +107,70 @@ def test_trying_tells_nothing_that_acquire_would_tell(pair):
         importer.acquire(0)
     importer.close()
     with pytest.raises(cuda_link.ClosedError):
-        attempt()
+        importer.acquire(0)
+
+
+@pytest.mark.parametrize(
+    "positional, named",
+    [
+        ((), {}),
+        ((None,), {}),
+        ((0,), {}),
+        ((0.5,), {}),
+        ((True,), {}),
+        ((2**70,), {}),
+        ((np.float32(1),), {"stream": None}),
+        ((), {"timeout": 0}),
+        ((), {"timeout": float("inf"), "stream": None}),
+        ((), {"".join(["time", "out"]): 1}),  # not interned
+        ((10,), {"stream": -1}),
+    ],
+)
+def test_every_way_to_ask_for_a_frame(pair, positional, named):
+    exporter, importer = pair
+    exporter.send(b"abcd")
+    assert importer.acquire(*positional, **named).sequence == 1
+
+
+@pytest.mark.parametrize(
+    "positional, named, error",
+    [
+        ((0, None), {}, "positional"),
+        ((0,), {"timeout": 0}, "multiple values for argument 'timeout'"),
+        ((), {"streams": None}, "unexpected keyword argument 'streams'"),
+        (("1",), {}, "timeout='1'"),
+        ((), {"timeout": "1"}, "timeout='1'"),
+        ((), {"stream": "1"}, "'1' is not a stream"),
+    ],
+)
+def test_words_that_acquire_does_not_know(pair, positional, named, error):
+    exporter, importer = pair
+    exporter.send(b"abcd")
+    with pytest.raises(TypeError, match=error):
+        importer.acquire(*positional, **named)
+    assert importer.acquire(0).sequence == 1
+
+
+def test_acquire_is_described_whoever_answers():
+    method = cuda_link.ChannelImporter.acquire
+    assert "policy" in (method.__doc__ or "")
+    assert list(inspect.signature(method).parameters) == ["self", "timeout", "stream"]
+
+
+def test_an_importer_of_another_class(pair):
+    class Counting(cuda_link.ChannelImporter):
+        asked = 0
+
+        def acquire(self, *arguments, **options):
+            self.asked += 1
+            return super().acquire(*arguments, **options)
+
+    exporter, importer = pair
+    other = Counting(importer.name, importer._id, 2, False)
+    exporter.send(b"abcd")
+    assert next(iter(other)).sequence == 1 and other.asked == 1
+    importer.close()
+    other._id = 0
 
 
 def test_time_outs_are_looked_at_first(pair):

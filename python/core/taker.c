@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Taker: what an importer is in C, and what nearly every call of its acquire asks: a frame that is there, with
+ * its pixels complete. cuda_link._importer has the method itself, which answers what is asked beyond that: a
+ * wait, a stream, why there is none.
+ */
+#include "core.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <structmember.h>
+
+struct taker {
+  PyObject_HEAD;
+  PyObject *held; /* the numbers of its frames, a set */
+  cudalink_importer importer;
+  Py_ssize_t hold;
+};
+
+/* ---- acquire -------------------------------------------------------------------------------------------- */
+
+/* Other values are Python's to look at. */
+static bool is_time(PyObject *timeout) {
+  int overflow;
+  if (timeout == Py_None) return true;
+  if (PyFloat_CheckExact(timeout)) return PyFloat_AsDouble(timeout) >= 0;
+  return PyLong_CheckExact(timeout) && PyLong_AsLongLongAndOverflow(timeout, &overflow) >= 0;
+}
+
+/* (timeout=None, *, stream=None), and no stream is named. */
+static bool is_plain(const struct core_state *state, PyObject *const *arguments, Py_ssize_t count,
+                     PyObject *names) {
+  Py_ssize_t given = names ? PyTuple_Size(names) : 0;
+  if (count > 1 || (count && !is_time(arguments[0]))) return false;
+  for (Py_ssize_t i = 0; i < given; i++) {
+    PyObject *name = PyTuple_GetItem(names, i), *value = arguments[count + i];
+    bool fits = name == state->words[CORE_TIMEOUT]
+                    ? !count && is_time(value)
+                    : name == state->words[CORE_DLPACK_STREAM] && value == Py_None;
+    if (!fits) return false;
+  }
+  return true;
+}
+
+/* Python says which frames are held. */
+static bool is_full(const struct taker *taker) {
+  return !taker->held || PySet_Size(taker->held) >= taker->hold;
+}
+
+/* NULL without an exception: there is none at once. */
+static PyObject *take(PyObject *module, const struct taker *taker) {
+  cudalink_frame frame;
+  int status = core_take_frame(cudalink_importer_acquire, taker->importer, CUDALINK_STREAM_COMPLETE,
+                               0, &frame);
+  if (status == CUDALINK_ERROR_TIMEOUT || status == CUDALINK_ERROR_BUSY ||
+      status == CUDALINK_ERROR_NOT_FOUND)
+    return NULL;
+  if (status < 0) return core_fail(module, status);
+  PyTypeObject *type = (PyTypeObject *)core_state(module)->frame_type;
+  return core_lease_new(module, type, taker->held, &frame);
+}
+
+static PyObject *taker_acquire(PyObject *self, PyTypeObject *type, PyObject *const *arguments,
+                               Py_ssize_t count, PyObject *names) {
+  const struct taker *taker = (const struct taker *)self;
+  PyObject *module = PyType_GetModule(type), *frame = NULL;
+  const struct core_state *state = core_state(module);
+  if (is_plain(state, arguments, count, names) && !is_full(taker)) frame = take(module, taker);
+  if (frame || PyErr_Occurred()) return frame;
+  return core_call(state->acquire, self, arguments, count, names);
+}
+
+/* ---- the type ------------------------------------------------------------------------------------------- */
+
+static void dealloc(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  Py_XDECREF(((struct taker *)self)->held);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
+
+static PyMemberDef members[] = {
+    {"_id", T_UINT, offsetof(struct taker, importer.id), 0, NULL},
+    {"_hold", T_PYSSIZET, offsetof(struct taker, hold), 0, NULL},
+    {"_held", T_OBJECT, offsetof(struct taker, held), 0, NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, dealloc},
+    {Py_tp_members, members},
+    {0, NULL},
+};
+
+PyType_Spec core_taker_spec = {
+    .name = "cuda_link._core.Taker",
+    .basicsize = sizeof(struct taker),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .slots = slots,
+};
+
+/* As inspect and help read it. */
+static char *described(PyObject *function) {
+  static const char signature[] = "acquire($self, /, timeout=None, *, stream=None)\n--\n\n";
+  const size_t head = sizeof signature - 1;
+  PyObject *text = PyObject_GetAttrString(function, "__doc__");
+  const char *said = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  char *all = said ? malloc(head + strlen(said) + 1) : NULL;
+  if (all) {
+    memcpy(all, signature, head);
+    memcpy(all + head, said, strlen(said) + 1);
+  }
+  Py_XDECREF(text);
+  PyErr_Clear(); /* python -OO has no texts */
+  return all;
+}
+
+static void set(PyObject **place, PyObject *value) {
+  PyObject *old = *place;
+  *place = value;
+  Py_XDECREF(old);
+}
+
+/* taker_offer(type, frames): the acquire of that subclass of Taker is tried here first, and returns instances of
+ * `frames`. Once per process: the method stays. */
+static PyObject *taker_offer(PyObject *module, PyObject *arguments) {
+  static PyMethodDef method = {"acquire", _PyCFunction_CAST(taker_acquire),
+                               METH_METHOD | METH_FASTCALL | METH_KEYWORDS, NULL};
+  struct core_state *state = core_state(module);
+  PyObject *type, *frames;
+  if (!PyArg_ParseTuple(arguments, "OO", &type, &frames)) return NULL;
+  if (core_lease_check_type(module, frames) < 0) return NULL;
+  set(&state->acquire, PyObject_GetAttrString(type, "acquire"));
+  set(&state->frame_type, Py_NewRef(frames));
+  if (state->acquire && !method.ml_doc) method.ml_doc = described(state->acquire);
+  PyObject *ours =
+      state->acquire ? PyDescr_NewMethod((PyTypeObject *)state->taker_type, &method) : NULL;
+  int status = ours ? PyObject_SetAttrString(type, "acquire", ours) : -1;
+  Py_XDECREF(ours);
+  return status < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyMethodDef core_taker_methods[] = {
+    {"taker_offer", taker_offer, METH_VARARGS, NULL},
+    {0},
+};
