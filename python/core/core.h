@@ -43,6 +43,7 @@ struct core_state {
   PyObject *array_type;
   PyObject *lease_type;
   PyObject *sender_type;
+  PyObject *slot_type;
   PyObject *taker_type;
   PyObject *view_type;
 };
@@ -128,6 +129,7 @@ extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);
 extern PyType_Spec core_lease_spec;
 extern PyType_Spec core_sender_spec;
+extern PyType_Spec core_slot_spec;
 extern PyType_Spec core_taker_spec;
 extern PyType_Spec core_view_spec;
 extern PyMethodDef core_capsule_methods[];

@@ -17,66 +17,6 @@ static PyObject *exporter_open(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(exporter.id);
 }
 
-static PyObject *exporter_begin(PyObject *module, PyObject *arguments) {
-  cudalink_exporter exporter;
-  Py_buffer description, slot;
-  long long timeout;
-  if (!PyArg_ParseTuple(arguments, "Iy*Lw*", &exporter.id, &description, &timeout, &slot))
-    return NULL;
-  int status = CUDALINK_ERROR_INVALID_ARGUMENT;
-  bool fits = (size_t)description.len >= sizeof(cudalink_description) &&
-              (size_t)slot.len >= sizeof(cudalink_slot);
-  if (fits) {
-    Py_BEGIN_ALLOW_THREADS;
-    status = cudalink_exporter_begin(exporter, description.buf, timeout, slot.buf);
-    Py_END_ALLOW_THREADS;
-  }
-  PyBuffer_Release(&description);
-  PyBuffer_Release(&slot);
-  if (!fits) return PyErr_Format(PyExc_ValueError, "begin: a buffer is too small");
-  return core_answer(module, status);
-}
-
-typedef int end_function(cudalink_exporter, const cudalink_slot *, cudalink_stream);
-
-/* (exporter, slot, kind, handle) */
-static PyObject *end_slot(PyObject *module, PyObject *arguments, end_function *call) {
-  cudalink_exporter exporter;
-  Py_buffer slot;
-  unsigned kind;
-  unsigned long long handle;
-  if (!PyArg_ParseTuple(arguments, "Iy*IK", &exporter.id, &slot, &kind, &handle)) return NULL;
-  if (core_check_size(&slot, sizeof(cudalink_slot), "the slot") < 0) return NULL;
-  int status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = call(exporter, slot.buf, core_stream(kind, handle));
-  Py_END_ALLOW_THREADS;
-  PyBuffer_Release(&slot);
-  return core_answer(module, status);
-}
-
-static PyObject *exporter_publish(PyObject *module, PyObject *arguments) {
-  return end_slot(module, arguments, cudalink_exporter_publish);
-}
-
-static PyObject *exporter_abandon(PyObject *module, PyObject *arguments) {
-  return end_slot(module, arguments, cudalink_exporter_abandon);
-}
-
-static PyObject *exporter_publish_invalid(PyObject *module, PyObject *arguments) {
-  cudalink_exporter exporter;
-  Py_buffer slot;
-  const char *text;
-  if (!PyArg_ParseTuple(arguments, "Iy*s", &exporter.id, &slot, &text)) return NULL;
-  if (core_check_size(&slot, sizeof(cudalink_slot), "the slot") < 0) return NULL;
-  int status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = cudalink_exporter_publish_invalid(exporter, slot.buf, text);
-  Py_END_ALLOW_THREADS;
-  PyBuffer_Release(&slot);
-  return core_answer(module, status);
-}
-
 struct send {
   cudalink_exporter exporter;
   Py_buffer description;
@@ -229,10 +169,6 @@ static PyObject *exporter_close(PyObject *module, PyObject *arguments) {
 
 PyMethodDef core_exporter_methods[] = {
     {"exporter_open", exporter_open, METH_VARARGS, NULL},
-    {"exporter_begin", exporter_begin, METH_VARARGS, NULL},
-    {"exporter_publish", exporter_publish, METH_VARARGS, NULL},
-    {"exporter_publish_invalid", exporter_publish_invalid, METH_VARARGS, NULL},
-    {"exporter_abandon", exporter_abandon, METH_VARARGS, NULL},
     {"exporter_send", exporter_send, METH_VARARGS, NULL},
     {"exporter_send_buffer", exporter_send_buffer, METH_VARARGS, NULL},
     {"exporter_send_planes", exporter_send_planes, METH_VARARGS, NULL},

@@ -146,6 +146,7 @@ static int fill_in(PyObject *module) {
   if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
   if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
   if (add_type(module, "Sender", &core_sender_spec, &state->sender_type) < 0) return -1;
+  if (add_type(module, "Slot", &core_slot_spec, &state->slot_type) < 0) return -1;
   if (add_type(module, "Taker", &core_taker_spec, &state->taker_type) < 0) return -1;
   if (add_type(module, "View", &core_view_spec, &state->view_type) < 0) return -1;
   for (PyMethodDef **functions = all_functions; *functions; functions++)
@@ -166,6 +167,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->array_type);
   Py_VISIT(state->lease_type);
   Py_VISIT(state->sender_type);
+  Py_VISIT(state->slot_type);
   Py_VISIT(state->taker_type);
   Py_VISIT(state->view_type);
   return 0;
@@ -184,6 +186,7 @@ static int clear(PyObject *module) {
   Py_CLEAR(state->array_type);
   Py_CLEAR(state->lease_type);
   Py_CLEAR(state->sender_type);
+  Py_CLEAR(state->slot_type);
   Py_CLEAR(state->taker_type);
   Py_CLEAR(state->view_type);
   return 0;

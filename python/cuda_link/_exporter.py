@@ -204,12 +204,6 @@ class ChannelExporter(End):
             if user:
                 slot.user[:] = user
 
-    def _begin(self, description: _abi.Description, limit: int, slot: _abi.Slot) -> None:
-        if limit <= _wait.SLICE:
-            low.exporter_begin(self._id, description, limit, slot)
-        else:
-            self._retry(lambda ns: low.exporter_begin(self._id, description, ns, slot), limit)
-
     def _retry(self, call: Any, limit: int) -> None:
         """A long wait is cut into slices; the library counts each that fails as a drop, we want one."""
         if limit <= _wait.SLICE:

@@ -7,7 +7,7 @@ import ctypes
 from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, cast
 
-from ._abi import ChannelInfo, Description, Dtype, Frame, Slot, Stream, encode
+from ._abi import ChannelInfo, Description, Dtype, Frame, Stream, encode
 from ._buffer import borrowed
 from ._library import library
 from ._pure_array import Array, array_of, array_pinned, array_take
@@ -16,19 +16,18 @@ from ._pure_kept import closed, let_go
 from ._pure_kept import keep as exporter_keep
 from ._pure_lease import Lease, view
 from ._pure_lease import check as _check
-from ._pure_slot import slot_address, slot_export, slot_view
+from ._pure_slot import Slot, slot_address
 from ._pure_table import table_offer, table_take
 
 __all__ = [
     "Array",
     "Lease",
+    "Slot",
     "array_of",
     "array_pinned",
     "array_take",
     "exporter_keep",
     "slot_address",
-    "slot_export",
-    "slot_view",
     "table_offer",
     "table_take",
     "view",
@@ -63,23 +62,6 @@ def exporter_open(spec: Any) -> int:
     exporter = c_uint32()
     _check(library.cudalink_exporter_open(byref(exporter), addressof(spec)))
     return exporter.value
-
-
-def exporter_begin(exporter: int, description: Description, timeout: int, slot: Slot) -> None:
-    _check(library.cudalink_exporter_begin(exporter, addressof(description), timeout, addressof(slot)))
-
-
-def exporter_publish(exporter: int, slot: Slot, kind: int, handle: int) -> None:
-    _check(library.cudalink_exporter_publish(exporter, addressof(slot), _stream(kind, handle)))
-    let_go(exporter)
-
-
-def exporter_publish_invalid(exporter: int, slot: Slot, text: str) -> None:
-    _check(library.cudalink_exporter_publish_invalid(exporter, addressof(slot), _text(text)))
-
-
-def exporter_abandon(exporter: int, slot: Slot, kind: int, handle: int) -> None:
-    _check(library.cudalink_exporter_abandon(exporter, addressof(slot), _stream(kind, handle)))
 
 
 def exporter_send(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from . import _abi, _arguments, _description, _streams
+from . import _abi, _arguments, _description, _streams, _wait
 from ._array import take
 from ._backend import low
 from ._content import Content
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._exporter import ChannelExporter
 
 
-class LentSlot(Content):
+class LentSlot(low.Slot, Content):  # type: ignore[misc,name-defined]
     """The next frame, to be written in place. Made by `Exporter.frame`, used in a with-block.
 
     The end of the block publishes it; an exception in the block, or `abandon`, gives it back
@@ -27,28 +27,20 @@ class LentSlot(Content):
     mapped as long as one of them lives, also beyond the end of the exporter.)
     """
 
-    __slots__ = (
-        "_description",
-        "_exporter",
-        "_layout",
-        "_limit",
-        "_open",
-        "_owner",
-        "_slot",
-        "_written",
-        "stream",
-    )
+    __slots__ = ("_description", "_layout", "_limit", "_owner", "_written", "stream")
+
+    sequence: int
+    """The number that the frame will have."""
+    address: int
+    """Where it is: an address of the CPU on kind host, of the GPU else."""
 
     def __init__(
         self, owner: ChannelExporter, description: _abi.Description, stream: Any, limit: int
     ) -> None:
         self._owner = owner
-        self._exporter = owner._id
         self._description = description
         self._limit = limit
-        self._slot = _abi.Slot()
         self._layout: Layout | None = None
-        self._open = False
         self._written: tuple[_streams.Stream, ...] = ()
         self.stream = stream
         """After what its pixels are complete; None = when the block ends."""
@@ -59,29 +51,16 @@ class LentSlot(Content):
             self._layout = _description.layout(bytes(self._description))
         return self._layout
 
-    @property
-    def sequence(self) -> int:
-        """The number that the frame will have."""
-        return int(self._slot.sequence)
-
-    @property
-    def address(self) -> int:
-        """Where it is: an address of the CPU on kind host, of the GPU else."""
-        return int(self._slot.data or 0)
-
     def _memory(self, index: int) -> tuple[Any, int]:
         self._check()
-        if self._slot.device:
+        if self._device:
             raise BufferError("this slot is in GPU memory: write it with torch.from_dlpack(slot) or its like")
         size = low.description_bytes(self._description)
-        return self._view(self._slot.data, size), self.planes[index].offset
+        return self._view(self.address, size), self.planes[index].offset
 
     def _keep(self) -> Any:
         """What keeps the memory mapped, whatever other threads do with the exporter."""
-        return self._view(self._slot.data, self._slot.bytes)
-
-    def _view(self, address: int | None, size: int) -> Any:
-        return low.slot_view(self._exporter, self._slot, address or 0, size)
+        return self._view(self.address, self._bytes)
 
     def tensor(self, plane: int | str = 0) -> SlotTensor:
         """One plane as an object with `__dlpack__`, to be written in place."""
@@ -91,25 +70,26 @@ class LentSlot(Content):
     def user(self) -> memoryview:
         """The frame's user data, to be written; as long as was said with user_size."""
         self._check()
-        return memoryview(self._view(self._slot.user, self._description.user_size))
+        return memoryview(self._view(self._user, self._description.user_size))
 
     def _check(self) -> None:
         if not self._open:
             raise ValueError("this slot is not lent now: use it inside of `with exporter.frame() as slot:`")
 
     def __enter__(self) -> LentSlot:
-        if self._slot.data:
+        if self.sequence:
             raise ValueError("a lent slot can be used in one with-block; call exporter.frame() again")
-        self._owner._begin(self._description, self._limit, self._slot)
-        self._open = True
+        if self._limit <= _wait.SLICE:
+            self._begin(self._owner._id, self._description, self._limit)
+        else:
+            self._owner._retry(lambda ns: self._begin(self._owner._id, self._description, ns), self._limit)
         return self
 
     def publish(self, *, stream: Any = None) -> None:
         """Publishes now, after the work queued on `stream` so far; the end of the block does it too."""
         self._check()
         kind, handle = self._behind(self.stream if stream is None else stream)
-        low.exporter_publish(self._exporter, self._slot, kind, handle)
-        self._open = False
+        self._publish(kind, handle)
 
     def mark_written(self, stream: Any) -> None:
         """Says that work queued on `stream` writes to this slot: it is published, or given back, behind what
@@ -122,7 +102,7 @@ class LentSlot(Content):
         named = _streams.resolve(stream)
         if named == _streams.COMPLETE or named in self._written:
             return
-        if not self._slot.device:
+        if not self._device:
             raise BufferError("mark_written: this slot is in memory of the CPU, which has no streams: say -1")
         self._written += (named,)
 
@@ -141,7 +121,7 @@ class LentSlot(Content):
 
     def _order(self, streams: Iterable[_streams.Stream], behind: _streams.Stream) -> None:
         for stream in streams:
-            array = take(low.slot_export(self._exporter, self._slot, self._description, 0, True))
+            array = take(self._export(self._description, 0, True))
             array._ready(*stream)
             array._wait(*behind)
 
@@ -150,14 +130,12 @@ class LentSlot(Content):
         self._check()
         self._order(self._written, _streams.COMPLETE)  # the next frame in this slot must not be written to
         _arguments.text("text", text)
-        low.exporter_publish_invalid(self._exporter, self._slot, text)
-        self._open = False
+        self._publish_invalid(text)
 
     def abandon(self) -> None:
         """Gives it back unpublished."""
         self._check()
-        low.exporter_abandon(self._exporter, self._slot, *self._behind())
-        self._open = False
+        self._abandon(*self._behind())
 
     def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
         if not self._open:
@@ -172,10 +150,11 @@ class LentSlot(Content):
         self._give_up()
 
     def _give_up(self) -> None:
-        """abandon, while an exception is on its way, which that of a closed exporter must not hide."""
-        self._open = False
+        """abandon, while an exception is on its way, which that of a closed exporter must not hide; also when
+        it was entered by hand, and forgotten: no other frame could be begun."""
+        self._open = False  # type: ignore[misc]
         with suppress(CudaLinkError):
-            low.exporter_abandon(self._exporter, self._slot, *self._behind())
+            self._abandon(*self._behind())
             return
         # One of the streams can't be waited for, as one that captures a graph: behind the others. A slot that
         # nobody gave back would be the last one of this exporter.
@@ -186,11 +165,7 @@ class LentSlot(Content):
             with suppress(CudaLinkError):
                 self._order((stream,), behind)
         with suppress(CudaLinkError):
-            low.exporter_abandon(self._exporter, self._slot, *behind)
-
-    def __del__(self) -> None:
-        if getattr(self, "_open", False):  # entered by hand, and forgotten: no other frame could be begun
-            self._give_up()
+            self._abandon(*behind)
 
     def __repr__(self) -> str:
         return f"<LentSlot for frame {self.sequence}: {self._summary()}>"

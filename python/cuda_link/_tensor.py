@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import _streams
 from ._array import Array, take
-from ._backend import low
 from ._description import Plane
 from ._exchange import (
     CPU,
@@ -130,7 +129,7 @@ class SlotTensor:
         self._index = index
 
     def __dlpack_device__(self) -> Device:
-        return device_of(self._lent._slot.device)
+        return device_of(self._lent._device)
 
     def __dlpack__(
         self,
@@ -147,10 +146,7 @@ class SlotTensor:
         check_copy(copy)
         if copy or must_cross(dl_device, device, False):
             raise BufferError("a lent slot is there to be written in place: a copy makes no sense")
-        slot = self._lent
-        return low.slot_export(
-            slot._exporter, slot._slot, slot._description, self._index, is_versioned(max_version)
-        )
+        return self._lent._export(self._lent._description, self._index, is_versioned(max_version))
 
     def mark_written(self, stream: Any) -> None:
         """As `LentSlot.mark_written`, of the whole slot."""
