@@ -102,12 +102,18 @@ static bool is_known(const struct core_state *state, const cudalink_view *view) 
   return !memcmp(&state->given, &view->dtype, sizeof view->dtype) && view->data;
 }
 
+/* One that its consumer may write to, on a GPU. */
+static bool is_one_array(const cudalink_frame *frame) {
+  return frame->device && frame->writable && frame->description.plane_count == 1;
+}
+
 /* _give(capsule) -> an array of the type whose exchange table that is, ready on its current stream. None: go
  * by __dlpack__, which has not given it such elements yet (_given): if the table fails, nobody knows whose the
  * tensor is. */
 PyObject *core_lease_give(PyObject *self, PyObject *capsule) {
   struct core_lease *lease = core_lease_of(self);
-  const cudalink_dlpack_exchange *table = core_table_of(capsule);
+  const cudalink_dlpack_exchange *table =
+      is_one_array(&lease->frame) ? core_table_of(capsule) : NULL;
   cudalink_dlpack_versioned *tensor;
   cudalink_view view;
   void *stream = NULL, *array = NULL;

@@ -256,6 +256,20 @@ static PyObject *get_description(PyObject *self, void *unused) {
   return PyBytes_FromStringAndSize((const char *)&whole, sizeof whole);
 }
 
+/* _outline() -> what a layout is made of: the description without its timing. */
+static PyObject *lease_outline(PyObject *self, PyObject *unused) {
+  (void)unused;
+  const cudalink_description *description = &core_lease_of(self)->frame.description;
+  const size_t head = offsetof(cudalink_description, timing);
+  size_t planes = description->plane_count * sizeof description->planes[0];
+  PyObject *outline = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(head + planes));
+  if (!outline) return NULL;
+  char *bytes = PyBytes_AsString(outline);
+  memcpy(bytes, description, head);
+  memcpy(bytes + head, description->planes, planes);
+  return outline;
+}
+
 static PyObject *get_user(PyObject *self, void *unused) {
   struct core_lease *lease = core_lease_of(self);
   (void)unused;
@@ -296,6 +310,7 @@ static PyMemberDef members[] = {
     MEMBER("_device", device, T_INT),
     MEMBER("_said", flags, T_UINT),
     MEMBER("_plane_count", description.plane_count, T_UINT),
+    MEMBER("_dimensions", description.planes[0].dimensions, T_UINT),
     {"_held", T_OBJECT, offsetof(struct core_lease, held), READONLY, NULL},
     {"_layout", T_OBJECT, offsetof(struct core_lease, layout), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(struct core_lease, weak), READONLY, NULL},
@@ -314,6 +329,7 @@ static PyGetSetDef properties[] = {
 static PyMethodDef methods[] = {
     {"_release", lease_release, METH_VARARGS, NULL},
     {"_flags", lease_flags, METH_NOARGS, NULL},
+    {"_outline", lease_outline, METH_NOARGS, NULL},
     {"_to_host", lease_to_host, METH_VARARGS, NULL},
     {"_view", lease_view, METH_NOARGS, NULL},
     {"_wait", lease_wait, METH_VARARGS, NULL},

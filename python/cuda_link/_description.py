@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from ctypes import sizeof
 from fractions import Fraction
 from operator import index
 from typing import Any, NamedTuple
@@ -129,8 +128,6 @@ def timing(raw: bytes) -> Timing:
 
 
 _TIMING_START = _abi.Description.timing.offset
-_PLANES_START = _abi.Description.planes.offset
-_PLANE_SIZE = sizeof(_abi.Plane)
 
 
 class LayoutCache:
@@ -139,15 +136,15 @@ class LayoutCache:
     __slots__ = ("_last",)
 
     def __init__(self) -> None:
-        self._last: tuple[bytes, bytes, Layout] | None = None
+        self._last: tuple[bytes, Layout] | None = None
 
-    def get(self, raw: bytes) -> Layout:
+    def get(self, frame: Any) -> Layout:
         last = self._last  # once: another thread may replace it
-        head, tail = raw[:_TIMING_START], raw[_PLANES_START:]
-        if last and last[0] == head and last[1] == tail:
-            return last[2]
-        found = layout(raw)
-        self._last = (head, tail, found)
+        outline: bytes = frame._outline()
+        if last and last[0] == outline:
+            return last[1]
+        found = layout(frame._description)
+        self._last = (outline, found)
         return found
 
 

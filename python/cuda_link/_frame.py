@@ -50,7 +50,7 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
     def layout(self) -> Layout:
         """Its planes and picture."""
         if self._layout is None:
-            self._layout = self._held.layouts.get(self._description)  # type: ignore[misc]
+            self._layout = self._held.layouts.get(self)  # type: ignore[misc]
         return self._layout
 
     @property
@@ -124,8 +124,11 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         return self if plane == 0 and self._plane_count == 1 else self.tensor(plane)
 
     def torch(self, plane: int | str = 0) -> Any:
+        tensor = self._give(_frameworks.torch_table) if plane == 0 else None
+        if tensor is not None:
+            return tensor
         if plane == 0 and self._device and self._writable and self._plane_count == 1:
-            return _frameworks.torch_on_gpu(self, self._device - 1)
+            return _frameworks.torch_by_capsule(self, self._device - 1)
         return super().torch(plane)
 
     torch.__doc__ = Content.torch.__doc__

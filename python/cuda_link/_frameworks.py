@@ -13,30 +13,22 @@ def torch_tensor(tensor: Any) -> Any:
     return torch.from_dlpack(tensor)
 
 
-_torch_table: Any = None
-"""How torch takes and gives tensors in C, once it uses a GPU."""
+torch_table: Any = None
+"""How torch takes and gives tensors in C, once it uses a GPU: by it, frame.torch is one call."""
 
 
-def torch_on_gpu(frame: Any, device: int) -> Any:
+def torch_by_capsule(frame: Any, device: int) -> Any:
     """As torch.from_dlpack(frame), which makes an object of its current stream first, for as much time as all
-    the rest takes. By torch's exchange table it is one call."""
-    if _torch_table is not None:
-        tensor = frame._give(_torch_table)
-        if tensor is not None:
-            return tensor
-    return _torch_by_capsule(frame, device)
-
-
-def _torch_by_capsule(frame: Any, device: int) -> Any:
-    global _torch_table
+    the rest takes. Finds torch's table for those that follow."""
+    global torch_table
     import torch
 
     current = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
     if current is None or not torch.cuda.is_initialized():
         return torch.from_dlpack(frame)
     tensor = torch.from_dlpack(frame.__dlpack__(stream=current(device) or 1))
-    _torch_table = vars(getattr(torch, "Tensor", type)).get("__dlpack_c_exchange_api__")
-    if _torch_table is not None:
+    torch_table = vars(getattr(torch, "Tensor", type)).get("__dlpack_c_exchange_api__")
+    if torch_table is not None:
         frame._given()
     return tensor
 

@@ -220,8 +220,17 @@ class Lease:
         return int(self._frame.description.plane_count)
 
     @property
+    def _dimensions(self) -> int:
+        return int(self._frame.description.planes[0].dimensions)
+
+    @property
     def released(self) -> bool:
         return self._hold is None
+
+    def _outline(self) -> bytes:
+        raw = self._description
+        size = self._plane_count * ctypes.sizeof(_abi.Plane)
+        return raw[: _abi.Description.timing.offset] + raw[_abi.Description.planes.offset :][:size]
 
     @property
     def _description(self) -> bytes:

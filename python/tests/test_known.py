@@ -21,6 +21,7 @@ from cuda_link import (
     Importer,
     ImportOutcome,
     ImportPolicy,
+    ImportResult,
     ImportSpec,
 )
 from cuda_link._known import gone
@@ -51,6 +52,10 @@ def test_values_and_their_defaults():
     assert ExportPolicy().use_graphs and not ExportPolicy().export_sync
     with pytest.raises(dataclasses.FrozenInstanceError):
         SPEC.height = 5
+    result = ImportResult(ImportOutcome.NO_FRAME)
+    assert result == ImportResult(outcome=ImportOutcome.NO_FRAME, frame=None) and result.frame is None
+    with pytest.raises(AttributeError):
+        result.frame = picture()
     assert {outcome.name for outcome in ImportOutcome} == {
         "NEW_FRAME",
         "NO_FRAME",

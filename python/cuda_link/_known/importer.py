@@ -8,7 +8,7 @@ import select
 from time import monotonic_ns, perf_counter
 from typing import Any
 
-from .. import _abi, _dtypes, _streams
+from .. import _abi, _dtypes, _frameworks, _streams
 from .._arguments import made_of, text, whole
 from .._backend import low
 from .._errors import (
@@ -40,6 +40,7 @@ log = logging.getLogger("cuda_link")
 
 _LONGEST_POLL = 2**31 - 1  # ms
 _NEW = ImportOutcome.NEW_FRAME
+_made = tuple.__new__  # ImportResult(...) is a function of Python's, and one is made per get
 _AGAIN = ImportResult(ImportOutcome.RECONNECTING)
 _NOTHING = ImportResult(ImportOutcome.NO_FRAME)
 _GONE = ImportResult(ImportOutcome.SHUTDOWN)
@@ -106,7 +107,7 @@ class Importer:
         self._frame: Frame | None = None
         self._observer: Any = observer_from_env(spec.device)
         self._arrays = HostArrays()
-        self._form: tuple[Any, Form] | None = None
+        self._form: tuple[bytes, Form] | None = None
         self._copies = 0
         self._got = self._stamp = 0
         self.frame_count = 0
@@ -157,7 +158,7 @@ class Importer:
             if isinstance(answer, ImportResult):
                 return answer
             frame = answer
-        if frame._said & _abi.FRAME_INVALID:
+        if frame._said and frame._said & _abi.FRAME_INVALID:
             frame.release()
             return _NOTHING
         self.frame_count += 1
@@ -220,16 +221,16 @@ class Importer:
 
     def _form_of(self, frame: Frame) -> Form:
         """What the script gets. Errors: ValueError; the frame is released then."""
-        layout = frame.layout
+        outline: bytes = frame._outline()
         known = self._form
-        if known is not None and known[0] is layout:
+        if known is not None and known[0] == outline:
             return known[1]
         try:
-            found = form(self.spec, layout)
+            found = form(self.spec, frame.layout)
         except ValueError:
             frame.release()
             raise
-        self._form = (layout, found)
+        self._form = (outline, found)
         return found
 
     def _end(self, frame: Frame, current_stream: Any = None) -> ImportResult | None:
@@ -242,7 +243,7 @@ class Importer:
                 current_stream().synchronize()
                 frame.release(stream=-1)
             else:
-                frame.release()
+                frame._release()
         except (OverwrittenError, PeerLostError):
             self.frame_count -= 1
             return _NOTHING
@@ -265,19 +266,19 @@ class Importer:
                 self.frame_count -= 1
             return _NOTHING
         self._copies += 1
-        return self._end(frame) or ImportResult(_NEW, array)
+        return self._end(frame) or _made(ImportResult, (_NEW, array))
 
     # ---- torch, CuPy
 
-    def _lent(self, frame: Frame, tensor: Any, framework: Any, stream: Any) -> Any:
+    def _lent(self, frame: Frame, tensor: Any, framework: Any, stream: Any) -> ImportResult:
         """A tensor over the slot. The frame of the last get stays until the next one, whatever becomes of its
         tensor. A stream that was named is waited for by the release, too."""
         if stream is not None:
             frame._wait(*_streams.resolve(stream))
         self._frame = frame
-        if not self._overrides and tensor.ndim == 3:
-            return tensor
-        return _shaped(tensor, framework, self._form_of(frame) if self._overrides else None)
+        if self._overrides or frame._dimensions != 3:
+            tensor = _shaped(tensor, framework, self._form_of(frame) if self._overrides else None)
+        return _made(ImportResult, (_NEW, tensor))
 
     def _import_torch(self) -> Any:
         try:
@@ -305,10 +306,13 @@ class Importer:
         frame = self._take(stream)
         if isinstance(frame, ImportResult):
             return frame
-        if not frame.writable:
-            copy = frame.torch().clone()
-            return self._copied(frame, copy, torch, lambda: torch.cuda.current_stream(copy.device))
-        return ImportResult(_NEW, self._lent(frame, frame.torch(), torch, stream))
+        tensor = frame._give(_frameworks.torch_table)
+        if tensor is not None:
+            return self._lent(frame, tensor, torch, stream)
+        if frame._writable:
+            return self._lent(frame, frame.torch(), torch, stream)
+        copy = frame.torch().clone()
+        return self._copied(frame, copy, torch, lambda: torch.cuda.current_stream(copy.device))
 
     def _copied(self, frame: Frame, copy: Any, framework: Any, current_stream: Any) -> ImportResult:
         """A copy of the script's own, made on the framework's current stream."""
@@ -335,7 +339,7 @@ class Importer:
             raise RuntimeError("this channel is in memory of the CPU: use get_frame_numpy")
         if not frame.writable:
             return self._copied(frame, frame.cupy().copy(), cupy, cupy.cuda.get_current_stream)
-        return ImportResult(_NEW, self._lent(frame, frame.cupy(), cupy, stream))
+        return self._lent(frame, frame.cupy(), cupy, stream)
 
     # ---- waiting
 

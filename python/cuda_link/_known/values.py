@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._errors import GpuError, TimedOutError
 
@@ -75,14 +75,8 @@ class ImportOutcome(enum.Enum):
     """A frame is there, but its pixels were not complete in time; the next get is offered it again."""
 
 
-@dataclass(frozen=True, init=False)
-class ImportResult:
+class ImportResult(NamedTuple):
     """What a get returns. frame: None unless the outcome is NEW_FRAME."""
 
     outcome: ImportOutcome
     frame: Any = None
-
-    def __init__(self, outcome: ImportOutcome, frame: Any = None) -> None:
-        values = self.__dict__  # one is made per get: the way of frozen dataclasses costs three times as much
-        values["outcome"] = outcome
-        values["frame"] = frame

@@ -177,7 +177,7 @@ class Given:
 @pytest.fixture
 def gives(torch, monkeypatch):
     """torch's table; what it was asked, and answers."""
-    monkeypatch.setattr(_frameworks, "_torch_table", None)
+    monkeypatch.setattr(_frameworks, "torch_table", None)
     asked, fails = [], []
 
     @tables.TO_OBJECT
@@ -251,6 +251,17 @@ def test_types_that_torch_has_not_been_given(torch, channels, gives):
         exporter.send(data)
         importer.acquire(10).torch()
     assert len(capsules) == 3 and len(gives[0]) == 1
+
+
+@core_only
+def test_frames_that_are_not_to_be_written_to_are_not_given(torch, channels, gives):
+    exporter, importer, _, _ = channels
+    imported(torch)
+    exporter.send(picture())
+    importer.acquire(10).torch()
+    with cuda_link.open_importer("torch", timeout=10, access="read") as reader:
+        frame = reader.acquire(10)
+        assert frame.torch() is frame and not gives[0]
 
 
 @core_only
