@@ -75,6 +75,16 @@ def test_arrays_are_used_again():
         assert len(seen) == 1
 
 
+def test_user_data_of_any_length_lets_arrays_be_used_again():
+    with cuda_link.open_exporter(NAME, shape=(6, 8, 4), kind="host", user_size=30) as exporter:
+        with Importer.open(ImportSpec(NAME)) as importer:
+            seen = set()
+            for n in range(20):
+                exporter.send(picture(n), user=bytes(n))
+                seen.add(until(importer).frame.ctypes.data)
+            assert len(seen) == 1
+
+
 def test_arrays_of_two_threads():
     with Exporter.open(SPEC) as exporter, Importer.open(ImportSpec(NAME)) as importer:
         stop = threading.Event()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import threading
+from collections import deque
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,32 +74,36 @@ class HostArrays:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kind: tuple[Form, int] | None = None
-        self._arrays: list[Any] = []
+        self._pool = _Pool(None, 0, deque())
 
     def get(self, form: Form, device: int = 0) -> np.ndarray[Any, Any]:
         """One that nobody looks at. device: as in frames."""
-        with self._lock:
-            return self._get(form, device).view()
-
-    def _get(self, form: Form, device: int) -> np.ndarray[Any, Any]:
-        if (form, device) != self._kind:
-            self._arrays, self._kind = [], (form, device)
-        arrays = self._arrays
-        for i in range(len(arrays)):
-            if getrefcount(arrays[i]) == _FREE:
-                free: np.ndarray[Any, Any] = arrays[i]
-                return free
-        if len(arrays) == _MOST:
-            return _plain(form)
-        arrays.append(_pinned(form, device) if device else _plain(form))
-        made: np.ndarray[Any, Any] = arrays[-1]
-        return made
+        pool = self._pool  # once: another thread may replace it
+        if device != pool.device or (form is not pool.form and form != pool.form):
+            self._pool = pool = _Pool(form, device, deque())
+        arrays = pool.arrays
+        for _ in range(len(arrays)):
+            place = arrays.popleft()  # no other thread has it meanwhile
+            view: np.ndarray[Any, Any] | None = place[0].view() if getrefcount(place[0]) == _FREE else None
+            arrays.append(place)
+            if view is not None:
+                return view
+        made = _pinned(form, device) if device and len(arrays) < _MOST else _plain(form)
+        if len(arrays) < _MOST:
+            arrays.append([made])
+        return made.view()
 
     def clear(self) -> None:
         """Lets go of all."""
-        self._kind, self._arrays = None, []
+        self._pool = _Pool(None, 0, deque())
+
+
+class _Pool(NamedTuple):
+    """Arrays of one form, each alone in a list."""
+
+    form: Form | None
+    device: int
+    arrays: deque[list[Any]]
 
 
 def _plain(form: Form) -> np.ndarray[Any, Any]:
