@@ -84,9 +84,7 @@ PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize
   struct request request = {0};
   if (!is_simple(lease, arguments, count, names, &request))
     return ask_python(self, arguments, count, names);
-  if (request.stream.kind != CUDALINK_STREAM_NOT_SAID && core_lease_wait(lease, request.stream) < 0)
-    return NULL;
-  return core_lease_export(lease, 0, request.versioned);
+  return core_lease_export(lease, request.stream, 0, request.versioned);
 }
 
 PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused) {
@@ -126,8 +124,8 @@ PyObject *core_lease_give(PyObject *self, PyObject *capsule) {
     PyErr_Clear();
     Py_RETURN_NONE;
   }
-  if (core_lease_wait(lease, core_stream_of(stream)) < 0 || !core_lease_hold(lease)) return NULL;
-  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+  cudalink_hold *hold = core_lease_keep(lease, core_stream_of(stream));
+  if (!hold) return NULL;
   status = cudalink_dlpack_export(&view, hold, cudalink_hold_drop, &tensor);
   if (status < 0) {
     cudalink_hold_drop(hold);

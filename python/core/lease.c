@@ -57,12 +57,13 @@ PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
 
 /* Also while an exception is on its way, which it leaves alone. */
 static void forget(struct core_lease *lease) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  PyObject *type = NULL, *value = NULL, *traceback = NULL;
+  bool failing = PyErr_Occurred();
+  if (failing) PyErr_Fetch(&type, &value, &traceback);
   PyObject *sequence = PyLong_FromUnsignedLongLong(lease->frame.sequence);
   if (!sequence || PySet_Discard(lease->held, sequence) < 0) PyErr_Clear();
   Py_XDECREF(sequence);
-  PyErr_Restore(type, value, traceback);
+  if (failing) PyErr_Restore(type, value, traceback);
 }
 
 static void drop(struct core_lease *lease) {
@@ -152,11 +153,11 @@ static PyObject *lease_flags(PyObject *self, PyObject *unused) {
 }
 
 /* _to_host(buffer): the packed frame. */
-static PyObject *lease_to_host(PyObject *self, PyObject *arguments) {
+static PyObject *lease_to_host(PyObject *self, PyObject *buffer) {
   struct core_lease *lease = core_lease_of(self);
   Py_buffer out;
   if (!core_lease_hold(lease)) return NULL;
-  if (!PyArg_ParseTuple(arguments, "w*", &out)) return NULL;
+  if (PyObject_GetBuffer(buffer, &out, PyBUF_WRITABLE) < 0) return NULL;
   cudalink_hold *hold =
       cudalink_hold_retain(lease->hold); /* another thread may release meanwhile */
   int status;
@@ -191,16 +192,17 @@ static PyObject *lease_view(PyObject *self, PyObject *unused) {
   return core_view_new(lease->module, &memory);
 }
 
-int core_lease_wait(struct core_lease *lease, cudalink_stream stream) {
-  if (!core_lease_hold(lease)) return -1;
-  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
+cudalink_hold *core_lease_keep(const struct core_lease *lease, cudalink_stream stream) {
+  cudalink_hold *hold = cudalink_hold_retain(core_lease_hold(lease));
   int status;
+  if (!hold || stream.kind == CUDALINK_STREAM_NOT_SAID) return hold;
   Py_BEGIN_ALLOW_THREADS;
   status = cudalink_hold_wait(hold, stream);
   Py_END_ALLOW_THREADS;
-  if (status < 0) core_fail(lease->module, status);
+  if (status >= 0) return hold;
+  core_fail(lease->module, status);
   cudalink_hold_drop(hold);
-  return status < 0 ? -1 : 0;
+  return NULL;
 }
 
 /* _wait(kind, handle) */
@@ -209,7 +211,9 @@ static PyObject *lease_wait(PyObject *self, PyObject *arguments) {
   unsigned kind;
   unsigned long long handle;
   if (!PyArg_ParseTuple(arguments, "IK", &kind, &handle)) return NULL;
-  return core_lease_wait(lease, core_stream(kind, handle)) < 0 ? NULL : Py_NewRef(Py_None);
+  cudalink_hold *hold = core_lease_keep(lease, core_stream(kind, handle));
+  cudalink_hold_drop(hold);
+  return hold ? Py_NewRef(Py_None) : NULL;
 }
 
 /* _written(kind, handle): later waits, and the release, come behind what is queued there */
@@ -229,21 +233,26 @@ static PyObject *lease_written(PyObject *self, PyObject *arguments) {
   return core_answer(lease->module, status);
 }
 
-PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned) {
+PyObject *core_lease_export(const struct core_lease *lease, cudalink_stream stream, unsigned plane,
+                            bool versioned) {
   cudalink_view view;
-  if (!core_lease_hold(lease)) return NULL;
-  int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), plane);
-  if (status < 0) return core_fail(lease->module, status);
-  return core_capsule(lease->module, &view, cudalink_hold_retain(lease->hold), cudalink_hold_drop,
-                      versioned);
+  cudalink_hold *hold = core_lease_keep(lease, stream);
+  if (!hold) return NULL;
+  int status = cudalink_view_of_frame(&view, cudalink_hold_frame(hold), plane);
+  if (status == CUDALINK_OK)
+    return core_capsule(lease->module, &view, hold, cudalink_hold_drop, versioned);
+  core_fail(lease->module, status);
+  cudalink_hold_drop(hold);
+  return NULL;
 }
 
 /* _export(plane, versioned) -> capsule */
 static PyObject *lease_export(PyObject *self, PyObject *arguments) {
+  const cudalink_stream unsaid = {.kind = CUDALINK_STREAM_NOT_SAID};
   unsigned plane;
   int versioned;
   if (!PyArg_ParseTuple(arguments, "Ip", &plane, &versioned)) return NULL;
-  return core_lease_export(core_lease_of(self), plane, versioned);
+  return core_lease_export(core_lease_of(self), unsaid, plane, versioned);
 }
 
 /* As a struct of _abi: with room for all planes. */
@@ -330,7 +339,7 @@ static PyMethodDef methods[] = {
     {"_release", lease_release, METH_VARARGS, NULL},
     {"_flags", lease_flags, METH_NOARGS, NULL},
     {"_outline", lease_outline, METH_NOARGS, NULL},
-    {"_to_host", lease_to_host, METH_VARARGS, NULL},
+    {"_to_host", lease_to_host, METH_O, NULL},
     {"_view", lease_view, METH_NOARGS, NULL},
     {"_wait", lease_wait, METH_VARARGS, NULL},
     {"_written", lease_written, METH_VARARGS, NULL},

@@ -23,10 +23,12 @@ static inline struct core_lease *core_lease_of(PyObject *self) { return (struct 
 
 /* The hold of a lease that was not given back, in the process that took it; else NULL and an exception. */
 cudalink_hold *core_lease_hold(const struct core_lease *lease);
-/* That stream, or the caller, waits for the pixels. -1: an exception is set. */
-int core_lease_wait(struct core_lease *lease, cudalink_stream stream);
-/* A capsule of one plane. */
-PyObject *core_lease_export(struct core_lease *lease, unsigned plane, bool versioned);
+/* A reference of the caller's own, once that stream, or the caller, waits for the pixels (NOT_SAID: nobody
+ * has to). NULL: an exception is set. */
+cudalink_hold *core_lease_keep(const struct core_lease *lease, cudalink_stream stream);
+/* A capsule of one plane, for that stream. */
+PyObject *core_lease_export(const struct core_lease *lease, cudalink_stream stream, unsigned plane,
+                            bool versioned);
 
 /* exchange.c: __dlpack__ and __dlpack_device__ of a frame with one plane */
 PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize_t count,

@@ -28,21 +28,18 @@ static int one_plane_only(const struct core_lease *lease) {
 }
 
 static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
-  struct core_lease *lease = object;
+  const struct core_lease *lease = object;
+  cudalink_stream stream = {.kind = CUDALINK_STREAM_NOT_SAID};
   cudalink_view view;
-  if (!core_lease_hold(lease)) return -1;
-  if (one_plane_only(lease) < 0) return -1;
-  if (lease->frame.device && core_lease_wait(lease, CUDALINK_STREAM_LEGACY) < 0) return -1;
-  cudalink_hold *hold = cudalink_hold_retain(lease->hold);
-  int status = hold ? cudalink_view_of_frame(&view, cudalink_hold_frame(hold), 0)
-                    : CUDALINK_ERROR_INVALID_ARGUMENT; /* released by another thread meanwhile */
+  if (lease->frame.device) stream = CUDALINK_STREAM_LEGACY;
+  if (!core_lease_hold(lease) || one_plane_only(lease) < 0) return -1;
+  cudalink_hold *hold = core_lease_keep(lease, stream);
+  if (!hold) return -1;
+  int status = cudalink_view_of_frame(&view, cudalink_hold_frame(hold), 0);
   if (status == CUDALINK_OK)
     status = cudalink_dlpack_export(&view, hold, cudalink_hold_drop, tensor);
   if (status == CUDALINK_OK) return 0;
-  if (hold)
-    core_refuse(lease->module, status);
-  else
-    core_lease_hold(lease);
+  core_refuse(lease->module, status);
   cudalink_hold_drop(hold);
   return -1;
 }
