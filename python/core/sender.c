@@ -96,12 +96,8 @@ static PyObject *sender_learn(PyObject *self, PyObject *arguments) {
 
 /* No error is left; who does not know says what there is to say. */
 static bool has(PyObject *array, PyObject *name, bool called) {
-  PyObject *value = PyObject_GetAttr(array, name);
-  if (value && called) {
-    PyObject *answer = PyCallable_Check(value) ? PyObject_CallNoArgs(value) : Py_NewRef(Py_False);
-    Py_DECREF(value);
-    value = answer;
-  }
+  PyObject *value =
+      called ? PyObject_CallMethodObjArgs(array, name, NULL) : PyObject_GetAttr(array, name);
   bool set = value == Py_True || (value && called && PyObject_IsTrue(value) != 0);
   bool failed = !value && !PyErr_ExceptionMatches(PyExc_AttributeError);
   PyErr_Clear();
