@@ -41,6 +41,7 @@ struct core_state {
   PyObject *frame_type;              /* taker.c: what it returns */
   cudalink_dtype given;              /* exchange.c: of a frame that was given by __dlpack__ */
   PyObject *array_type;
+  PyObject *held_type;
   PyObject *lease_type;
   PyObject *sender_type;
   PyObject *slot_type;
@@ -92,8 +93,8 @@ typedef int core_take_function(cudalink_importer, cudalink_stream, int64_t, cuda
 int core_take_frame(core_take_function *call, cudalink_importer importer, cudalink_stream stream,
                     long long timeout, cudalink_frame *frame);
 int core_lease_check_type(PyObject *module, PyObject *type);
-/* A lease of an acquired frame: an instance of `type`, which is Lease or a subclass. Notes its number in
- * the set `held`, from which it goes when the lease is given back. On failure the frame is released. */
+/* A lease of an acquired frame: an instance of `type`, which is Lease or a subclass. `held`, a Held, has it until
+ * it is given back. On failure the frame is released. */
 PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
                          cudalink_frame *frame);
 
@@ -125,8 +126,12 @@ PyObject *core_array_module(PyObject *self);
 PyObject *core_array_of(PyObject *module, PyObject *arguments);
 PyObject *core_array_pinned(PyObject *module, PyObject *arguments);
 
+/* How many leases a Held has. */
+Py_ssize_t core_held_count(PyObject *held);
+
 extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);
+extern PyType_Spec core_held_spec;
 extern PyType_Spec core_lease_spec;
 extern PyType_Spec core_sender_spec;
 extern PyType_Spec core_slot_spec;

@@ -36,7 +36,8 @@ static PyObject *take(PyObject *module, PyObject *arguments, core_take_function 
   unsigned long long handle;
   long long timeout;
   PyObject *held, *type;
-  if (!PyArg_ParseTuple(arguments, "IIKLOO", &importer.id, &kind, &handle, &timeout, &held, &type))
+  if (!PyArg_ParseTuple(arguments, "IIKLO!O", &importer.id, &kind, &handle, &timeout,
+                        core_state(module)->held_type, &held, &type))
     return NULL;
   if (core_lease_check_type(module, type) < 0) return NULL;
   cudalink_frame frame;

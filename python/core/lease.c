@@ -13,14 +13,6 @@
 
 /* ---- begin and end ------------------------------------------------------------------------------ */
 
-static int note(struct core_lease *lease) {
-  PyObject *sequence = PyLong_FromUnsignedLongLong(lease->frame.sequence);
-  if (!sequence) return -1;
-  int status = PySet_Add(lease->held, sequence);
-  Py_DECREF(sequence);
-  return status;
-}
-
 static struct core_lease *allocate(PyObject *module, PyTypeObject *type, PyObject *held,
                                    const cudalink_frame *frame) {
   allocfunc call = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
@@ -47,30 +39,22 @@ PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
   struct core_lease *lease = allocate(module, type, held, frame);
   if (lease) {
     int status = cudalink_hold_take(&lease->hold, frame);
-    if (status >= 0 && note(lease) == 0) return (PyObject *)lease;
-    if (status < 0) core_fail(module, status);
-    Py_DECREF(lease); /* gives back what is a hold already */
+    if (status == CUDALINK_OK) {
+      core_held_add(lease);
+      return (PyObject *)lease;
+    }
+    core_fail(module, status);
+    Py_DECREF(lease);
   }
-  if (frame->lease) cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
+  cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
   return NULL;
-}
-
-/* Also while an exception is on its way, which it leaves alone. */
-static void forget(struct core_lease *lease) {
-  PyObject *type = NULL, *value = NULL, *traceback = NULL;
-  bool failing = PyErr_Occurred();
-  if (failing) PyErr_Fetch(&type, &value, &traceback);
-  PyObject *sequence = PyLong_FromUnsignedLongLong(lease->frame.sequence);
-  if (!sequence || PySet_Discard(lease->held, sequence) < 0) PyErr_Clear();
-  Py_XDECREF(sequence);
-  if (failing) PyErr_Restore(type, value, traceback);
 }
 
 static void drop(struct core_lease *lease) {
   cudalink_hold *hold = lease->hold;
   lease->hold = NULL;
   if (!hold) return;
-  forget(lease);
+  core_held_remove(lease);
   cudalink_hold_drop(hold); /* never waits: the GIL may stay */
 }
 
@@ -118,7 +102,7 @@ static PyObject *lease_release(PyObject *self, PyObject *arguments) {
   if (kept)
     lease->hold = hold;
   else
-    forget(lease);
+    core_held_remove(lease);
   return core_answer(lease->module, status);
 }
 

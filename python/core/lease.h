@@ -7,12 +7,20 @@
 
 #include "core.h"
 
+/* held.c: those of one importer that were not given back. */
+struct core_held {
+  PyObject_HEAD;
+  struct core_lease *first;
+  Py_ssize_t count;
+};
+
 struct core_lease {
   PyObject_VAR_HEAD;
-  PyObject *module;    /* its type keeps it */
-  cudalink_hold *hold; /* NULL: given back */
-  PyObject *held;      /* the importer's set of the numbers of its leases */
-  PyObject *layout;    /* Python's, once it was asked for */
+  PyObject *module;                 /* its type keeps it */
+  cudalink_hold *hold;              /* NULL: given back */
+  PyObject *held;                   /* a core_held, which has it as long as there is a hold */
+  struct core_lease *next, *before; /* there */
+  PyObject *layout;                 /* Python's, once it was asked for */
   PyObject *weak;
   uint64_t bytes;       /* of the frame, from data */
   bool written;         /* streams were named that write to it */
@@ -20,6 +28,9 @@ struct core_lease {
 };
 
 static inline struct core_lease *core_lease_of(PyObject *self) { return (struct core_lease *)self; }
+
+void core_held_add(struct core_lease *lease);
+void core_held_remove(struct core_lease *lease);
 
 /* The hold of a lease that was not given back, in the process that took it; else NULL and an exception. */
 cudalink_hold *core_lease_hold(const struct core_lease *lease);

@@ -144,6 +144,7 @@ static int fill_in(PyObject *module) {
   struct core_state *state = core_state(module);
   if (find_errors(state) < 0 || make_words(state) < 0 || core_sender_start(state) < 0) return -1;
   if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
+  if (add_type(module, "Held", &core_held_spec, &state->held_type) < 0) return -1;
   if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
   if (add_type(module, "Sender", &core_sender_spec, &state->sender_type) < 0) return -1;
   if (add_type(module, "Slot", &core_slot_spec, &state->slot_type) < 0) return -1;
@@ -165,6 +166,7 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->acquire);
   Py_VISIT(state->frame_type);
   Py_VISIT(state->array_type);
+  Py_VISIT(state->held_type);
   Py_VISIT(state->lease_type);
   Py_VISIT(state->sender_type);
   Py_VISIT(state->slot_type);
@@ -184,6 +186,7 @@ static int clear(PyObject *module) {
   Py_CLEAR(state->acquire);
   Py_CLEAR(state->frame_type);
   Py_CLEAR(state->array_type);
+  Py_CLEAR(state->held_type);
   Py_CLEAR(state->lease_type);
   Py_CLEAR(state->sender_type);
   Py_CLEAR(state->slot_type);

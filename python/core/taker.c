@@ -12,10 +12,16 @@
 
 struct taker {
   PyObject_HEAD;
-  PyObject *held; /* the numbers of its frames, a set */
+  PyObject *held; /* a Held, or NULL */
   cudalink_importer importer;
   Py_ssize_t hold;
 };
+
+static void set(PyObject **place, PyObject *value) {
+  PyObject *old = *place;
+  *place = value;
+  Py_XDECREF(old);
+}
 
 /* ---- acquire -------------------------------------------------------------------------------------------- */
 
@@ -44,7 +50,7 @@ static bool is_plain(const struct core_state *state, PyObject *const *arguments,
 
 /* Python says which frames are held. */
 static bool is_full(const struct taker *taker) {
-  return !taker->held || PySet_Size(taker->held) >= taker->hold;
+  return !taker->held || core_held_count(taker->held) >= taker->hold;
 }
 
 /* NULL without an exception: there is none at once. */
@@ -72,6 +78,16 @@ static PyObject *taker_acquire(PyObject *self, PyTypeObject *type, PyObject *con
 
 /* ---- the type ------------------------------------------------------------------------------------------- */
 
+/* _keep(held): its frames are noted there. */
+static PyObject *taker_keep(PyObject *self, PyTypeObject *type, PyObject *const *arguments,
+                            Py_ssize_t count, PyObject *names) {
+  PyObject *held_type = core_state(PyType_GetModule(type))->held_type;
+  if (count != 1 || names || !PyObject_TypeCheck(arguments[0], (PyTypeObject *)held_type))
+    return PyErr_Format(PyExc_TypeError, "_keep takes a Held");
+  set(&((struct taker *)self)->held, Py_NewRef(arguments[0]));
+  Py_RETURN_NONE;
+}
+
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   Py_XDECREF(((struct taker *)self)->held);
@@ -83,13 +99,19 @@ static void dealloc(PyObject *self) {
 static PyMemberDef members[] = {
     {"_id", T_UINT, offsetof(struct taker, importer.id), 0, NULL},
     {"_hold", T_PYSSIZET, offsetof(struct taker, hold), 0, NULL},
-    {"_held", T_OBJECT, offsetof(struct taker, held), 0, NULL},
+    {"_held", T_OBJECT, offsetof(struct taker, held), READONLY, NULL},
+    {0},
+};
+
+static PyMethodDef methods[] = {
+    {"_keep", _PyCFunction_CAST(taker_keep), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, NULL},
     {0},
 };
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, dealloc},
     {Py_tp_members, members},
+    {Py_tp_methods, methods},
     {0, NULL},
 };
 
@@ -114,12 +136,6 @@ static char *described(PyObject *function) {
   Py_XDECREF(text);
   PyErr_Clear(); /* python -OO has no texts */
   return all;
-}
-
-static void set(PyObject **place, PyObject *value) {
-  PyObject *old = *place;
-  *place = value;
-  Py_XDECREF(old);
 }
 
 /* taker_offer(type, frames): the acquire of that subclass of Taker is tried here first, and returns instances of

@@ -38,9 +38,8 @@ def _device(device: int | None) -> int:
     return _arguments.whole("device", device, 0, 2**31 - 2) + 1
 
 
-class Held(set[int]):
-    """The numbers of the frames that an importer holds, and what these share. Frames outlive their
-    importer."""
+class Held(low.Held):  # type: ignore[misc,name-defined]
+    """The frames that an importer holds, and what these share. Frames outlive their importer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +57,7 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
         super().__init__(name, identifier)
         self._hold: int = hold
         self._once = once
-        self._held: Held = Held()
+        self._keep(Held())
         self._descriptor = -1
 
     # ---- frames
@@ -68,7 +67,7 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
         held = self.statistics().held
         if held < self._hold:
             return
-        names = sorted(self._held.copy())
+        names = sorted(self._held.numbers())
         others = held - len(names)
         which = ", ".join(str(number) for number in names)
         if others > 0:

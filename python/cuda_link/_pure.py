@@ -14,13 +14,14 @@ from ._pure_array import Array, array_of, array_pinned, array_take
 from ._pure_capsule import sweep
 from ._pure_kept import closed, let_go
 from ._pure_kept import keep as exporter_keep
-from ._pure_lease import Lease, view
+from ._pure_lease import Held, Lease, view
 from ._pure_lease import check as _check
 from ._pure_slot import Slot, slot_address
 from ._pure_table import table_offer, table_take
 
 __all__ = [
     "Array",
+    "Held",
     "Lease",
     "Slot",
     "array_of",
@@ -194,6 +195,11 @@ def sender(exporter: int) -> Sender:
 class Taker:
     """python/core/taker.c: acquire is Python's here."""
 
+    _held: Held
+
+    def _keep(self, held: Held) -> None:
+        self._held = held
+
 
 def taker_offer(kind: type, frames: type[Lease]) -> None:
     """Nothing, see above."""
@@ -206,7 +212,7 @@ def importer_open(spec: Any) -> int:
 
 
 def _take(
-    function: Any, importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+    function: Any, importer: int, kind: int, handle: int, timeout: int, held: Held, lease: type[Lease]
 ) -> Lease:
     sweep()
     frame = Frame()
@@ -215,13 +221,13 @@ def _take(
 
 
 def importer_acquire(
-    importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+    importer: int, kind: int, handle: int, timeout: int, held: Held, lease: type[Lease]
 ) -> Lease:
     return _take(library.cudalink_importer_acquire, importer, kind, handle, timeout, held, lease)
 
 
 def importer_wait_next(
-    importer: int, kind: int, handle: int, timeout: int, held: set[int], lease: type[Lease]
+    importer: int, kind: int, handle: int, timeout: int, held: Held, lease: type[Lease]
 ) -> Lease:
     return _take(library.cudalink_importer_wait_next, importer, kind, handle, timeout, held, lease)
 

@@ -88,6 +88,13 @@ def view(address: int, size: int, read_only: bool, owner: object) -> memoryview:
     return whole.toreadonly() if read_only else whole
 
 
+class Held(set[int]):
+    """The numbers of the frames of one importer that were not given back."""
+
+    def numbers(self) -> list[int]:
+        return list(self.copy())  # at once: other threads may release meanwhile
+
+
 def _member(name: str) -> property:
     return property(lambda lease: int(getattr(lease._frame, name)))
 
@@ -109,13 +116,13 @@ class Lease:
     _is_written = False
     _hold: Hold | None = None
     _frame: _abi.Frame
-    _held: set[int]
+    _held: Held
 
     def __init__(self, *arguments: object) -> None:
         raise TypeError("frames come from an importer: importer.acquire()")
 
     @classmethod
-    def _of(cls, frame: _abi.Frame, held: set[int]) -> Lease:
+    def _of(cls, frame: _abi.Frame, held: Held) -> Lease:
         """Of a frame that was taken; before, a KeyboardInterrupt could get lost in its __del__."""
         made = cls.__new__(cls)
         made._frame = frame

@@ -90,16 +90,38 @@ def test_what_it_was_can_be_read_after_release(pair):
         assert (frame.pts, frame.kind, frame.writable, frame.invalid) == (5, "host", False, None)
 
 
+def test_frames_that_look_alike_share_their_layout(pair):
+    exporter, importer = pair
+    wide, high = np.zeros((2, 8), np.uint8), np.zeros((8, 2), np.uint8)
+    layouts = []
+    for sent, options in [(wide, {"pts": 1}), (wide, {"pts": 2}), (high, {}), ({"a": wide, "b": wide}, {})]:
+        exporter.send(sent, **options)
+        layouts.append(importer.acquire(10).layout)
+    assert layouts[0] is layouts[1] and [plane.shape for plane in layouts[2].planes] == [(8, 2)]
+    assert [plane.name for plane in layouts[3].planes] == ["a", "b"]
+
+
+def test_a_slot_that_was_not_lent_yet(pair):
+    slot = pair[0].frame()
+    for call in (slot._publish, slot._abandon, slot._view):
+        with pytest.raises(ValueError):
+            call(0, 0)
+    with pytest.raises(ValueError):
+        slot._publish_invalid("no")
+    with pytest.raises(ValueError):
+        slot._export(slot._description, 0, True)
+
+
 def test_a_look_tells_nothing_that_a_wait_would_tell(pair):
     exporter, importer = pair
     frames = [importer.acquire(10) for _ in range(2) if exporter.send(b"abcd")]
-    assert importer._held == {1, 2}
+    assert sorted(importer._held.numbers()) == [1, 2]
     exporter.send(b"abcd")
     with pytest.raises(cuda_link.TooManyFramesError, match=r"frames 1, 2\)"):
         importer.acquire()
     frames.clear()
     assert importer.acquire(0).sequence == 3
-    assert importer._held == set()
+    assert importer._held.numbers() == [] and len(importer._held) == 0
     exporter.close()
     with pytest.raises(cuda_link.EndedError):
         importer.acquire(10)
@@ -108,6 +130,19 @@ def test_a_look_tells_nothing_that_a_wait_would_tell(pair):
     importer.close()
     with pytest.raises(cuda_link.ClosedError):
         importer.acquire(0)
+
+
+def test_full_hands_are_told_before_an_end(pair):
+    exporter, importer = pair
+    frames = [importer.acquire(10) for _ in range(2) if exporter.send(b"abcd")]
+    exporter.close()
+    while importer.statistics().connection == "joined":
+        pass
+    with pytest.raises(cuda_link.TooManyFramesError):
+        importer.acquire(0)
+    frames.clear()
+    with pytest.raises(cuda_link.EndedError):
+        importer.acquire(10)
 
 
 @pytest.mark.parametrize(
