@@ -86,7 +86,8 @@ class Exporter:
     @property
     def data_size(self) -> int:
         """Bytes of a frame, as GpuFrame.size has to say."""
-        return self._size
+        size: int = self._size
+        return size
 
     # ---- after what the pixels are complete
 
