@@ -341,8 +341,6 @@ def test_an_adapter_is_not_used(caplog):
             send(exporter, 1)
             until(importer)
     assert len([record for record in caplog.records if "not used" in record.message]) == 2
-    with pytest.raises(NotImplementedError, match="kind='host'"):
-        Importer.from_connection(ImportSpec(NAME), ImportPolicy(), None, None, cuda=None)
 
 
 def recorder():

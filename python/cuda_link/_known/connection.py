@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Format and IPCConnection: the values in which scripts for cuda-link 1.x look at the old wire. Nothing of
-the library's own uses them."""
+"""Format and IPCConnection: the values in which scripts for cuda-link 1.x look at the old wire, and hand a
+connection over (Importer.from_connection)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ class Format:
 
 @dataclass
 class IPCConnection:
-    """What a script has opened of an old segment by a `CudaPort` of its own."""
+    """What a script has opened of an old segment by a `CudaPort` of its own. shm_handle is an object with
+    .buf and .close()."""
 
     cuda: Any = None
     shm_handle: Any = None

@@ -23,13 +23,13 @@ from .._errors import (
     RefusedError,
     TimedOutError,
     TooManyFramesError,
-    UnsupportedError,
 )
 from .._frame import Frame
 from .._importer import ChannelImporter
 from .._only_one import refuse_copies
 from . import availability
 from .arrays import Form, HostArrays, form
+from .connection import Format, IPCConnection
 from .nvml import checked_observer, observer_from_env
 from .opening import open_importer
 from .policies import ImportPolicy
@@ -130,14 +130,40 @@ class Importer:
         return cls(spec, policy, open_importer(spec, policy))
 
     @classmethod
-    def from_connection(cls, *arguments: Any, **options: Any) -> Importer:
-        """Not here: a connection can't be made of parts. Errors: always UnsupportedError (also
-        NotImplementedError), which says what to do instead."""
-        raise UnsupportedError(
-            "Importer.from_connection: connections are the library's own; a test opens a channel in "
-            "memory of the CPU instead: cuda_link.open_exporter(name, shape=..., kind='host'), then "
-            "Importer.open(ImportSpec(name))"
-        )
+    def from_connection(
+        cls,
+        spec: ImportSpec,
+        policy: ImportPolicy | None,
+        conn: IPCConnection,
+        fmt: Format | None = None,
+        *,
+        last_write_idx: int = 0,
+        cuda: Any = None,
+        **frameworks: Any,
+    ) -> Importer:
+        """An importer over a connection that the script has opened by its own CUDA operations; it is the
+        importer's from now on, and closed with it. policy None = from the environment, fmt None = as the
+        segment says, cuda None = the connection's. torch, cupy, numpy: the modules to make arrays by, None =
+        there is none; what is not named is imported when a get needs it.
+
+        Gets return copies, proven not to be overwritten meanwhile. When the session ends and the policy
+        reconnects, the next one of that name is the library's to open.
+
+        Errors: ValueError (what is missing in the connection; a format of other bytes than the frames';
+        a ring of one slot), ProtocolError (the segment is none of the old wire, or has other slots)."""
+        from .adopted import WHEN_ASKED, adopt
+
+        made_of("Importer.from_connection", "conn", conn, IPCConnection, "an IPCConnection")
+        if fmt is not None:
+            made_of("Importer.from_connection", "fmt", fmt, Format, "a Format, or None: the segment's")
+        _check_spec(spec)
+        policy = ImportPolicy.from_env() if policy is None else policy
+        _check_policy(policy)
+        whole("last_write_idx", last_write_idx, 0, 2**32 - 1)
+        modules = dict.fromkeys(("torch", "cupy", "numpy"), WHEN_ASKED)
+        if unknown := frameworks.keys() - modules.keys():
+            raise TypeError(f"Importer.from_connection() got an unexpected argument {min(unknown)!r}")
+        return adopt(spec, policy, conn, fmt, cuda, last_write_idx, {**modules, **frameworks})
 
     @property
     def last_latency(self) -> float:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """CudaPort: the operations that an object had to have that stood in for CUDA, as a type to annotate with.
-Here the library talks to the driver itself; nothing of it calls these."""
+Here the library talks to the driver itself; only an importer over a script's own connection
+(Importer.from_connection) calls these."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class CudaPort(Protocol):
-    """The CUDA operations that scripts for cuda-link 1.x pass around; `Exporter.open` and `Importer.open`
-    do not use one."""
+    """The CUDA operations that scripts for cuda-link 1.x pass around. `Exporter.open` and
+    `Importer.open` do not use one; `Importer.from_connection` does."""
 
     # the device and its errors
     def get_device(self) -> int:

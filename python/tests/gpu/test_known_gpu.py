@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import itertools
+import mmap
 import os
 import subprocess
 import sys
@@ -29,12 +30,13 @@ from cuda_link import (
     _driver,
 )
 from cuda_link._backend import low
+from cuda_link._known.layout import read_num_slots, read_version
 
 if not os.environ.get("CUDALINK_PYTHON_GPU"):
     pytest.skip("needs a GPU (CUDALINK_PYTHON_GPU=1)", allow_module_level=True)
 
 from conftest import start_python
-from standin import Module, cu, fill, new_memory, new_stream
+from standin import Module, cu, driver, fill, new_memory, new_stream
 from test_gpu import LIMIT, Blocked
 
 pytestmark = pytest.mark.requires_cuda
@@ -665,6 +667,91 @@ def test_a_frame_that_an_old_producer_overwrites_is_not_given(name, torch):
         assert (until(importer.get_frame).frame.numpy() == 5).all()
         assert importer.frame_count == 1
         peer.ask("stop")
+
+
+class DriverPort:
+    """A script's own CUDA operations, of those that an adopted connection needs."""
+
+    set_device = restore_context = staticmethod(lambda _: None)
+
+    def create_stream(self, flags=1):
+        return new_stream()
+
+    def destroy_stream(self, stream):
+        cu("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+
+    def memcpy_async(self, to, source, size, kind, stream):
+        target, call = {2: (ctypes.c_void_p, "DtoH"), 3: (ctypes.c_uint64, "DtoD")}[kind]
+        words = target(to), ctypes.c_uint64(source), ctypes.c_size_t(size), ctypes.c_void_p(stream)
+        cu(f"cuMemcpy{call}Async_v2", *words)
+
+    def stream_synchronize(self, stream):
+        cu("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def query_event(self, event):
+        with _driver._Context(0):
+            return driver.cuEventQuery(ctypes.c_void_p(event)) == 0
+
+    def destroy_event(self, event):
+        cu("cuEventDestroy_v2", ctypes.c_void_p(event))
+
+    def ipc_open_mem_handle(self, handle):
+        pointer = ctypes.c_uint64()
+        cu("cuIpcOpenMemHandle_v2", ctypes.byref(pointer), Raw.from_buffer_copy(handle), 1)
+        return pointer.value
+
+    def ipc_close_mem_handle(self, pointer):
+        cu("cuIpcCloseMemHandle", ctypes.c_uint64(pointer))
+
+    def ipc_open_event_handle(self, handle):
+        event = ctypes.c_void_p()
+        cu("cuIpcOpenEventHandle", ctypes.byref(event), Raw.from_buffer_copy(handle))
+        return event.value
+
+
+class Raw(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_ubyte * 64)]
+
+
+class Segment:
+    def __init__(self, name):
+        with open(f"/dev/shm/{name}", "r+b") as file:
+            self.buf = mmap.mmap(file.fileno(), 0)
+
+    def close(self):
+        self.buf.close()
+
+
+def connect(name):
+    """As a script does it that opens connections itself."""
+    port, segment = DriverPort(), Segment(name)
+    layout = cuda_link.SHMLayout(read_num_slots(segment.buf))
+    at = [(layout.mem_handle_offset(i), layout.event_handle_offset(i)) for i in range(layout.num_slots)]
+    return cuda_link.IPCConnection(
+        cuda=port,
+        shm_handle=segment,
+        ipc_version=read_version(segment.buf),
+        num_slots=layout.num_slots,
+        dev_ptrs=[port.ipc_open_mem_handle(segment.buf[memory : memory + 64]) for memory, _ in at],
+        ipc_events=[port.ipc_open_event_handle(segment.buf[event : event + 64]) for _, event in at],
+        layout=layout,
+    )
+
+
+def test_a_connection_that_is_handed_over(name):
+    with Peer("send", name, HEIGHT, WIDTH, 3) as peer:
+        connection = connect(name)
+        fmt = cuda_link.Format.from_shm(connection.shm_handle.buf, connection.layout)
+        with Importer.from_connection(ImportSpec(name), ImportPolicy(), connection, fmt) as importer:
+            for n in (1, 2, 3, 4, 5):
+                peer.ask(n)
+                assert (until(importer.get_frame_numpy).frame == n).all()
+            peer.ask("stop")
+            assert importer.get_frame_numpy().outcome is ImportOutcome.SHUTDOWN
+            with Exporter.open(spec(name)) as exporter:
+                exporter._exporter.wait_consumers(1, LIMIT)
+                exporter.export(on_gpu(6))
+                np.testing.assert_array_equal(until(importer.get_frame_numpy).frame, picture(6))
 
 
 def test_a_new_producer_takes_over_from_an_old_one(name):
