@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from ctypes import CFUNCTYPE, byref, c_char_p, c_int, c_void_p, py_object
@@ -48,6 +49,19 @@ def delete(tensor: int, name: bytes) -> None:
 # each call that could care sweeps up the dead ones first.
 _made: list[Any] = []
 _sweeping = threading.Lock()
+
+
+# From a look at a capsule's name until it has another: two threads that take one would both own its tensor.
+# Reentrant, since a collection may run anything; nobody waits in it.
+_taking = threading.RLock()
+
+
+def _after_fork() -> None:
+    global _taking
+    _taking = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _references(things: list[Any], place: int) -> int:
@@ -122,7 +136,9 @@ def take(capsule: Any) -> int:
         (VERSIONED, library.cudalink_array_take),
         (LEGACY, library.cudalink_array_take_legacy),
     ):
-        if is_valid(address, name):
+        with _taking:
+            if not is_valid(address, name):
+                continue
             array = c_void_p()
             status = function(byref(array), pointer(address, name))
             if status < 0:

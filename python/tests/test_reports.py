@@ -13,7 +13,7 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import HAND_MADE, get_name, hand_made, look, versioned
-from conftest import run_python
+from conftest import LIMIT, run_python
 from cuda_link import _abi, _dtypes
 
 RAW_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # called without the GIL
@@ -271,6 +271,32 @@ def test_the_adapter_around_our_capsule(frame):
     np.testing.assert_array_equal(np.from_dlpack(adapter), numbers())
     with pytest.raises((BufferError, ValueError, RuntimeError)):
         np.from_dlpack(adapter)
+
+
+@pytest.mark.parametrize("versioned", [True, False])
+def test_one_of_many_threads_takes_a_capsule(frame, versioned):
+    """Two takers would each call the deleter."""
+    threads, rounds = 4, 50
+    start = threading.Barrier(threads)
+    capsules = [frame.__dlpack__(max_version=(1, 0) if versioned else None) for _ in range(rounds)]
+    taken, refused = [], []
+
+    def take():
+        for capsule in capsules:
+            start.wait(LIMIT)
+            try:
+                taken.append(cuda_link.from_dlpack(capsule))
+            except BufferError as error:
+                refused.append(error)
+
+    takers = [threading.Thread(target=take) for _ in range(threads)]
+    for taker in takers:
+        taker.start()
+    for taker in takers:
+        taker.join()
+    assert (len(taken), len(refused)) == (rounds, rounds * (threads - 1))
+    taken.clear()
+    capsules.clear()
 
 
 def test_many_threads_share_a_frame(frame, pair):
