@@ -4,6 +4,7 @@
  * tensor; one that was consumed has another name.
  */
 #include "core.h"
+#include "lock.h"
 
 static const char legacy_name[] = "dltensor";
 static const char versioned_name[] = "dltensor_versioned";
@@ -66,19 +67,24 @@ static PyObject *take_legacy(PyObject *module, PyObject *capsule, PyTypeObject *
   return core_array_new(module, type, array);
 }
 
-/* array_take(capsule, type) -> an instance of type. BufferError for a capsule that was used before. */
-static PyObject *array_take(PyObject *module, PyObject *arguments) {
-  PyObject *capsule, *type;
-  if (!PyArg_ParseTuple(arguments, "OO", &capsule, &type)) return NULL;
-  if (core_array_check_type(module, type) < 0) return NULL;
-  if (PyCapsule_IsValid(capsule, versioned_name))
-    return take_versioned(module, capsule, (PyTypeObject *)type);
-  if (PyCapsule_IsValid(capsule, legacy_name))
-    return take_legacy(module, capsule, (PyTypeObject *)type);
+static PyObject *take(PyObject *module, PyObject *capsule, PyTypeObject *type) {
+  if (PyCapsule_IsValid(capsule, versioned_name)) return take_versioned(module, capsule, type);
+  if (PyCapsule_IsValid(capsule, legacy_name)) return take_legacy(module, capsule, type);
   if (!PyCapsule_CheckExact(capsule))
     return PyErr_Format(PyExc_TypeError, "a DLPack capsule is needed, not %R", capsule);
   return PyErr_Format(PyExc_BufferError, "%R holds no tensor: a DLPack capsule can be used once",
                       capsule);
+}
+
+/* array_take(capsule, type) -> an instance of type. BufferError for a capsule that was used before. */
+static PyObject *array_take(PyObject *module, PyObject *arguments) {
+  PyObject *capsule, *type, *answer;
+  if (!PyArg_ParseTuple(arguments, "OO", &capsule, &type)) return NULL;
+  if (core_array_check_type(module, type) < 0) return NULL;
+  CORE_LOCK(capsule);
+  answer = take(module, capsule, (PyTypeObject *)type);
+  CORE_UNLOCK();
+  return answer;
 }
 
 PyMethodDef core_capsule_methods[] = {

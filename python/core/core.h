@@ -5,7 +5,7 @@
  * is the same in ctypes, and the package's other modules can't tell the two apart. Only DLPack's
  * exchange table (table.c) is here alone.
  *
- * Limited API of CPython 3.11. Every call that may take a lock of the library gives up the GIL first:
+ * Limited API of CPython 3.11; with free-threaded CPython, which has none, the whole of it (lock.h). Every call that may take a lock of the library gives up the GIL first:
  * a thread inside the library never waits for it.
  */
 #ifndef CUDALINK_PYTHON_CORE_H
@@ -13,6 +13,7 @@
 
 #include <Python.h>
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -39,7 +40,7 @@ struct core_state {
   PyObject *oddities[CORE_ODDITIES]; /* sender.c: names, interned */
   PyObject *acquire;                 /* taker.c: the method of Python's */
   PyObject *frame_type;              /* taker.c: what it returns */
-  cudalink_dtype given;              /* exchange.c: of a frame that was given by __dlpack__ */
+  _Atomic cudalink_dtype given;      /* exchange.c: of a frame that was given by __dlpack__ */
   PyObject *array_type;
   PyObject *held_type;
   PyObject *lease_type;

@@ -97,7 +97,8 @@ PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused) {
 /* ---- by the table of who asks -------------------------------------------------------------------------- */
 
 static bool is_known(const struct core_state *state, const cudalink_view *view) {
-  return !memcmp(&state->given, &view->dtype, sizeof view->dtype) && view->data;
+  cudalink_dtype given = atomic_load(&state->given);
+  return !memcmp(&given, &view->dtype, sizeof given) && view->data;
 }
 
 /* One that its consumer may write to, on a GPU. */
@@ -141,6 +142,6 @@ PyObject *core_lease_given(PyObject *self, PyObject *unused) {
   struct core_lease *lease = core_lease_of(self);
   (void)unused;
   if (lease->frame.description.plane_count == 1)
-    core_state(lease->module)->given = lease->frame.description.planes[0].dtype;
+    atomic_store(&core_state(lease->module)->given, lease->frame.description.planes[0].dtype);
   Py_RETURN_NONE;
 }

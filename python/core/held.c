@@ -3,29 +3,40 @@
  * Held: the leases of one importer that were not given back. They outlive it.
  */
 #include "lease.h"
+#include "lock.h"
 
 static struct core_held *held_of(PyObject *self) { return (struct core_held *)self; }
 
 void core_held_add(struct core_lease *lease) {
   struct core_held *held = held_of(lease->held);
+  CORE_LOCK(lease->held);
   lease->before = NULL;
   lease->next = held->first;
   if (lease->next) lease->next->before = lease;
   held->first = lease;
   held->count++;
+  CORE_UNLOCK();
 }
 
 void core_held_remove(struct core_lease *lease) {
   struct core_held *held = held_of(lease->held);
+  CORE_LOCK(lease->held);
   if (lease->next) lease->next->before = lease->before;
   if (lease->before)
     lease->before->next = lease->next;
   else
     held->first = lease->next;
   held->count--;
+  CORE_UNLOCK();
 }
 
-Py_ssize_t core_held_count(PyObject *self) { return held_of(self)->count; }
+Py_ssize_t core_held_count(PyObject *self) {
+  Py_ssize_t count;
+  CORE_LOCK(self);
+  count = held_of(self)->count;
+  CORE_UNLOCK();
+  return count;
+}
 
 /* numbers() -> those of its frames, a list */
 static PyObject *numbers(PyObject *self, PyObject *unused) {
@@ -39,6 +50,8 @@ static PyObject *numbers(PyObject *self, PyObject *unused) {
   return list;
 }
 
+CORE_LOCKED(numbers, PyObject *)
+
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -47,7 +60,7 @@ static void dealloc(PyObject *self) {
 }
 
 static PyMethodDef methods[] = {
-    {"numbers", numbers, METH_NOARGS, NULL},
+    {"numbers", numbers_locked, METH_NOARGS, NULL},
     {0},
 };
 

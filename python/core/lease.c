@@ -11,6 +11,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "lock.h"
+
 /* ---- begin and end ------------------------------------------------------------------------------ */
 
 static struct core_lease *allocate(PyObject *module, PyTypeObject *type, PyObject *held,
@@ -287,6 +289,28 @@ static PyObject *get_released(PyObject *self, void *unused) {
   return PyBool_FromLong(!core_lease_of(self)->hold);
 }
 
+/* ---- one thread at a time ------------------------------------------------------------------------- */
+
+CORE_LOCKED(lease_release, PyObject *)
+CORE_LOCKED(lease_flags, PyObject *)
+CORE_LOCKED(lease_outline, PyObject *)
+CORE_LOCKED(lease_to_host, PyObject *)
+CORE_LOCKED(lease_view, PyObject *)
+CORE_LOCKED(lease_wait, PyObject *)
+CORE_LOCKED(lease_written, PyObject *)
+CORE_LOCKED(lease_export, PyObject *)
+CORE_LOCKED(core_lease_give, PyObject *)
+CORE_LOCKED(get_user, void *)
+
+static PyObject *lease_dlpack_locked(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
+                                     PyObject *names) {
+  PyObject *answer;
+  CORE_LOCK(self);
+  answer = core_lease_dlpack(self, arguments, count, names);
+  CORE_UNLOCK();
+  return answer;
+}
+
 /* ---- the type --------------------------------------------------------------------------------------- */
 
 #define MEMBER(name, field, type)                                                                  \
@@ -311,7 +335,7 @@ static PyMemberDef members[] = {
 };
 
 static PyGetSetDef properties[] = {
-    {"user", get_user, NULL, NULL, NULL},
+    {"user", get_user_locked, NULL, NULL, NULL},
     {"released", get_released, NULL, NULL, NULL},
     {"_description", get_description, NULL, NULL, NULL},
     {"_text", get_text, NULL, NULL, NULL},
@@ -320,17 +344,17 @@ static PyGetSetDef properties[] = {
 };
 
 static PyMethodDef methods[] = {
-    {"_release", lease_release, METH_VARARGS, NULL},
-    {"_flags", lease_flags, METH_NOARGS, NULL},
-    {"_outline", lease_outline, METH_NOARGS, NULL},
-    {"_to_host", lease_to_host, METH_O, NULL},
-    {"_view", lease_view, METH_NOARGS, NULL},
-    {"_wait", lease_wait, METH_VARARGS, NULL},
-    {"_written", lease_written, METH_VARARGS, NULL},
-    {"_export", lease_export, METH_VARARGS, NULL},
-    {"_give", core_lease_give, METH_O, NULL},
+    {"_release", lease_release_locked, METH_VARARGS, NULL},
+    {"_flags", lease_flags_locked, METH_NOARGS, NULL},
+    {"_outline", lease_outline_locked, METH_NOARGS, NULL},
+    {"_to_host", lease_to_host_locked, METH_O, NULL},
+    {"_view", lease_view_locked, METH_NOARGS, NULL},
+    {"_wait", lease_wait_locked, METH_VARARGS, NULL},
+    {"_written", lease_written_locked, METH_VARARGS, NULL},
+    {"_export", lease_export_locked, METH_VARARGS, NULL},
+    {"_give", core_lease_give_locked, METH_O, NULL},
     {"_given", core_lease_given, METH_NOARGS, NULL},
-    {"__dlpack__", _PyCFunction_CAST(core_lease_dlpack), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"__dlpack__", _PyCFunction_CAST(lease_dlpack_locked), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"__dlpack_device__", core_lease_dlpack_device, METH_NOARGS, NULL},
     {0},
 };

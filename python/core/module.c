@@ -195,7 +195,13 @@ static int clear(PyObject *module) {
   return 0;
 }
 
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, fill_in}, {0, NULL}};
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, fill_in},
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
 
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "core.h"
+#include "lock.h"
 #include "table.h"
 
 /* Attributes of arrays that can't be sent as they are (cuda_link._oddities): true, or called. */
@@ -16,7 +17,7 @@ static const char *const oddities[CORE_ODDITIES] = {
 
 /* What was learned. Changed as a whole, so that a send goes on with what it has begun with. */
 struct lesson {
-  uint32_t references; /* under the GIL */
+  uint32_t references; /* under the lock of its sender, or the GIL */
   PyObject *type;      /* of the arrays */
   PyObject *capsule;   /* keeps the table */
   const cudalink_dlpack_exchange *table;
@@ -208,6 +209,10 @@ static PyObject *sender_send(PyObject *self, PyObject *const *arguments, Py_ssiz
   return answer;
 }
 
+CORE_LOCKED(sender_learn, PyObject *)
+
+CORE_LOCKED_FAST(sender_send)
+
 /* ---- the type ------------------------------------------------------------------------------------------- */
 
 static PyObject *sender_refuse(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
@@ -245,8 +250,8 @@ int core_sender_start(struct core_state *state) {
 }
 
 static PyMethodDef methods[] = {
-    {"learn", sender_learn, METH_VARARGS, NULL},
-    {"send", (PyCFunction)(void (*)(void))sender_send, METH_FASTCALL, NULL},
+    {"learn", sender_learn_locked, METH_VARARGS, NULL},
+    {"send", (PyCFunction)(void (*)(void))sender_send_locked, METH_FASTCALL, NULL},
     {0},
 };
 

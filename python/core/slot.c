@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "lock.h"
+
 struct slot {
   PyObject_HEAD;
   PyObject *module; /* its type keeps it; NULL before begin */
@@ -179,6 +181,23 @@ static PyObject *slot_address(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromVoidPtr(address);
 }
 
+/* ---- one thread at a time ------------------------------------------------------------------------------- */
+
+static PyObject *slot_begin_locked(PyObject *self, PyTypeObject *type, PyObject *const *arguments,
+                                   Py_ssize_t count, PyObject *names) {
+  PyObject *answer;
+  CORE_LOCK(self);
+  answer = slot_begin(self, type, arguments, count, names);
+  CORE_UNLOCK();
+  return answer;
+}
+
+CORE_LOCKED_FAST(slot_publish)
+CORE_LOCKED_FAST(slot_abandon)
+CORE_LOCKED(slot_publish_invalid, PyObject *)
+CORE_LOCKED(slot_view, PyObject *)
+CORE_LOCKED(slot_export, PyObject *)
+
 /* ---- the type ------------------------------------------------------------------------------------------- */
 
 static void dealloc(PyObject *self) {
@@ -204,12 +223,13 @@ static PyGetSetDef properties[] = {
 };
 
 static PyMethodDef methods[] = {
-    {"_begin", _PyCFunction_CAST(slot_begin), METH_METHOD | METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_publish", _PyCFunction_CAST(slot_publish), METH_FASTCALL, NULL},
-    {"_abandon", _PyCFunction_CAST(slot_abandon), METH_FASTCALL, NULL},
-    {"_publish_invalid", slot_publish_invalid, METH_VARARGS, NULL},
-    {"_view", slot_view, METH_VARARGS, NULL},
-    {"_export", slot_export, METH_VARARGS, NULL},
+    {"_begin", _PyCFunction_CAST(slot_begin_locked), METH_METHOD | METH_FASTCALL | METH_KEYWORDS,
+     NULL},
+    {"_publish", _PyCFunction_CAST(slot_publish_locked), METH_FASTCALL, NULL},
+    {"_abandon", _PyCFunction_CAST(slot_abandon_locked), METH_FASTCALL, NULL},
+    {"_publish_invalid", slot_publish_invalid_locked, METH_VARARGS, NULL},
+    {"_view", slot_view_locked, METH_VARARGS, NULL},
+    {"_export", slot_export_locked, METH_VARARGS, NULL},
     {0},
 };
 

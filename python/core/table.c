@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "lease.h"
+#include "lock.h"
 
 #define ALIGNMENT 64u /* some consumers copy what is aligned less */
 
@@ -27,7 +28,7 @@ static int one_plane_only(const struct core_lease *lease) {
   return -1;
 }
 
-static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
+static int from_lease(void *object, cudalink_dlpack_versioned **tensor) {
   const struct core_lease *lease = object;
   cudalink_stream stream = {.kind = CUDALINK_STREAM_NOT_SAID};
   cudalink_view view;
@@ -42,6 +43,14 @@ static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
   core_refuse(lease->module, status);
   cudalink_hold_drop(hold);
   return -1;
+}
+
+static int from_frame(void *object, cudalink_dlpack_versioned **tensor) {
+  int status;
+  CORE_LOCK((PyObject *)object);
+  status = from_lease(object, tensor);
+  CORE_UNLOCK();
+  return status;
 }
 
 static int from_array(void *object, cudalink_dlpack_versioned **tensor) {

@@ -5,6 +5,7 @@
  * wait, a stream, why there is none.
  */
 #include "core.h"
+#include "lock.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -71,7 +72,10 @@ static PyObject *taker_acquire(PyObject *self, PyTypeObject *type, PyObject *con
   const struct taker *taker = (const struct taker *)self;
   PyObject *module = PyType_GetModule(type), *frame = NULL;
   const struct core_state *state = core_state(module);
-  if (is_plain(state, arguments, count, names) && !is_full(taker)) frame = take(module, taker);
+  bool plain = is_plain(state, arguments, count, names);
+  CORE_LOCK(self);
+  if (plain && !is_full(taker)) frame = take(module, taker);
+  CORE_UNLOCK();
   if (frame || PyErr_Occurred()) return frame;
   return core_call(state->acquire, self, arguments, count, names);
 }
@@ -84,7 +88,9 @@ static PyObject *taker_keep(PyObject *self, PyTypeObject *type, PyObject *const 
   PyObject *held_type = core_state(PyType_GetModule(type))->held_type;
   if (count != 1 || names || !PyObject_TypeCheck(arguments[0], (PyTypeObject *)held_type))
     return PyErr_Format(PyExc_TypeError, "_keep takes a Held");
+  CORE_LOCK(self);
   set(&((struct taker *)self)->held, Py_NewRef(arguments[0]));
+  CORE_UNLOCK();
   Py_RETURN_NONE;
 }
 
