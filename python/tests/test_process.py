@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import cuda_link
 import pytest
 from conftest import LIMIT, run_python, start_python
 from cuda_link import _abi, _channels
+from test_other_pythons import found
 
 PRODUCER = """
 import sys, cuda_link
@@ -106,11 +109,21 @@ threading.Thread(target=importer.acquire, daemon=True).start() if sys.argv[2] ==
 """
 
 
+def exit_with_frames_alive(how, rounds):
+    for round in range(rounds):
+        ended = run_python(EXIT, str(round), how)
+        assert (ended.returncode, ended.stderr) == (0, ""), f"round {round}"
+
+
 @pytest.mark.parametrize("how", ["plain", "thread"])
 def test_exit_with_frames_alive(how):
-    for round in range(int(os.environ.get("CUDALINK_EXITS", "3"))):
-        ended = run_python(EXIT, str(round), how)
-        assert (ended.returncode, ended.stderr) == (0, "")
+    exit_with_frames_alive(how, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["plain", "thread"])
+def test_200_exits_with_frames_alive(how):
+    exit_with_frames_alive(how, 200)
 
 
 FORK = """
@@ -212,11 +225,18 @@ def test_names_are_checked():
         cuda_link.open_exporter("x", shape=(4,), dtype="float128", kind="host")
 
 
+NAMED = "CUDALINK_PYTHON_BACKEND"
+
+
 def test_the_back_end_can_be_chosen():
     ended = run_python("import cuda_link; print(cuda_link.backend.name)")
     assert ended.stdout.strip() == cuda_link.backend.name
     environment = dict(os.environ, CUDALINK_PYTHON_BACKEND="fastest")
     code = [sys.executable, "-c", "import cuda_link"]
+    asked = run_python(
+        "import cuda_link; print(cuda_link.backend.reason)", env={**os.environ, NAMED: ended.stdout.strip()}
+    )
+    assert asked.stdout == f"{NAMED} asks for it\n"
     refused = subprocess.run(code, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert refused.returncode == 1 and "core, pure" in refused.stderr
 
@@ -252,6 +272,47 @@ exec(code)
 def test_interpreters_that_share_the_gil():
     ended = run_python(SUBINTERPRETER)
     assert ended.returncode == 0 and "Traceback" not in ended.stderr, ended.stderr  # decimal warns there
+
+
+OWN_GIL = '''
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+one = interpreters.create()
+code = """
+try:
+    import cuda_link
+except ImportError as error:
+    print("refused:", error, flush=True)
+else:
+    with cuda_link.open_exporter("inside", shape=(4,), kind="host") as exporter:
+        with cuda_link.open_importer("inside", timeout=10) as importer:
+            exporter.send(b"abcd")
+            with importer.acquire(10) as frame:
+                print("works:", cuda_link.backend.name, bytes(frame.packed()), flush=True)
+"""
+getattr(interpreters, "exec" if hasattr(interpreters, "exec") else "run_string")(one, code)
+interpreters.destroy(one)
+'''
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13"])
+def test_interpreters_with_a_gil_of_their_own(version):
+    """Refused in words, or served by ctypes (3.13 lets it in there); whichever, the process goes on."""
+    python = found(version)
+    if python is None:
+        pytest.skip(f"needs Python {version}")
+    package = Path(cuda_link.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    ended = subprocess.run(
+        [python, "-B", "-c", OWN_GIL], capture_output=True, text=True, timeout=LIMIT, env=environment
+    )
+    assert ended.returncode == 0, ended.stderr
+    refused = re.fullmatch(r"refused: .*does not support loading in subinterpreters\n", ended.stdout)
+    works = ended.stdout == "works: pure b'abcd'\n"
+    assert works if version == "3.13" and cuda_link.backend.name == "pure" else refused, ended.stdout
 
 
 WORKER = """

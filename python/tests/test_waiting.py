@@ -10,7 +10,7 @@ import threading
 
 import cuda_link
 import pytest
-from conftest import LIMIT, start_python
+from conftest import LIMIT, run_python, start_python
 from cuda_link import _readable
 
 
@@ -202,6 +202,75 @@ def test_the_descriptor(pair):
         except TimeoutError:
             pass  # the connection changed
     selector.close()
+
+
+ANOTHER_RUNS = """
+import sys, threading, time
+import cuda_link
+
+LIMIT, what = 60, sys.argv[1]
+exporter = cuda_link.open_exporter("gil", shape=(4,), kind="host", slots=3, max_slots=3, hold_limit=None)
+importer = cuda_link.open_importer("gil", timeout=LIMIT, policy="every", hold=3)
+exporter.wait_consumers(1, LIMIT)
+
+
+def full():
+    while exporter.send(bytes(4), timeout=0):
+        pass
+
+
+def open_late():
+    late.append(cuda_link.open_exporter("late", shape=(4,), kind="host"))
+
+
+late, queue = [], cuda_link.Queue(1)
+blocking = {
+    "acquire": (lambda: importer.acquire(LIMIT), lambda: exporter.send(bytes(4)), None),
+    "send": (lambda: exporter.send(bytes(4), timeout=LIMIT), lambda: importer.acquire(0).release(), full),
+    "frame": (lambda: exporter.frame(timeout=LIMIT).__enter__(), lambda: importer.acquire(0).release(), full),
+    "wait_consumers": (
+        lambda: exporter.wait_consumers(2, LIMIT) or True,
+        lambda: late.append(cuda_link.open_importer("gil", timeout=LIMIT)),
+        None,
+    ),
+    "wait_taken": (
+        lambda: exporter.wait_taken(LIMIT) or True,
+        lambda: importer.acquire(0).release(),
+        lambda: exporter.send(bytes(4)),
+    ),
+    "open_importer": (lambda: cuda_link.open_importer("late", timeout=LIMIT), open_late, None),
+    "get": (lambda: queue.get(timeout=LIMIT), lambda: queue.put({"a": b"b"}), None),
+}
+call, unblock, before = blocking[what]
+if before:
+    before()
+began, failed = [], []
+
+
+def other():
+    while not began:
+        time.sleep(0)
+    try:
+        unblock()
+    except BaseException as error:
+        failed.append(error)
+
+
+thread = threading.Thread(target=other, daemon=True)
+thread.start()
+sys.setswitchinterval(1000)  # from here on only who gives the GIL up lets others run
+began.append(True)
+print(bool(call()), failed)
+"""
+
+
+@pytest.mark.parametrize(
+    "what", ["acquire", "send", "frame", "wait_consumers", "wait_taken", "open_importer", "get"]
+)
+def test_waits_give_up_the_gil(what):
+    """Else the thread that ends the wait would never run."""
+    ended = run_python(ANOTHER_RUNS, what)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "True []\n", "")
 
 
 def test_ctrl_c_ends_a_wait():
