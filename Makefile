@@ -101,6 +101,13 @@ install:
 	scripts/configure $(BUILD) --prefix=$(PREFIX) $(MESON_OPTIONS)
 	meson install -C $(BUILD)
 
+## make wheel       Python wheels, in build/wheel, tagged and audited; PYTHONS="python3 python3.13t", needs PyPI
+.PHONY: wheel
+PYTHONS ?= python3
+wheel:
+	scripts/install-deps wheel
+	scripts/build-wheels $(BUILD)/wheel $(PYTHONS)
+
 ## make deb         Debian packages, in build/deb
 deb:
 	scripts/install-deps deb

@@ -5,6 +5,9 @@ copy of the tracked files, into fresh environments. Needs PyPI for the build's r
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
 import os
 import re
 import shutil
@@ -25,6 +28,16 @@ COPIED = ("pyproject.toml", "meson.build", "meson_options.txt", "README.md", "CH
 FOLDERS = ("bench", "docs", "examples", "include", "python", "scripts", "src", "tests", "tools")
 
 pytestmark = pytest.mark.slow
+
+
+def free_threaded() -> str | None:
+    """A Python without a GIL that can build: CUDALINK_FREE_THREADED_PYTHON, or one of the PATH."""
+    names = [os.environ.get("CUDALINK_FREE_THREADED_PYTHON"), "python3.14t", "python3.13t"]
+    for place in filter(None, map(shutil.which, filter(None, names))):
+        asked = [place, "-c", "import sys, pip; assert not sys._is_gil_enabled()"]
+        if subprocess.run(asked, capture_output=True).returncode == 0:
+            return place
+    return None
 
 
 def run(*command: object, **variables: str) -> str:
@@ -117,11 +130,68 @@ def test_it_needs_libc_only(wheel):
         assert max(versions) <= OLDEST, f"{path.name} would not load where glibc is older"
 
 
-@pytest.mark.parametrize("tool", ["auditwheel", "abi3audit"])
-def test_what_others_say(wheel, tool):
-    if not shutil.which(tool):
-        pytest.skip(f"{tool} is not installed")
-    print(run(tool, *(["show"] if tool == "auditwheel" else ["--strict"]), wheel[0]))
+def platform_tag(made: Path) -> str:
+    """As the file and what is in it say; they must say the same."""
+    with zipfile.ZipFile(made) as archive:
+        (inside,) = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
+        tags = re.findall(r"^Tag: (\S+)", archive.read(inside).decode(), re.M)
+    assert [made.name.split("-", 2)[2]] == [f"{tag}.whl" for tag in tags]
+    return tags[0].split("-")[2]
+
+
+def check_record(made: Path) -> None:
+    """Each file is in RECORD, with its size and its hash."""
+    with zipfile.ZipFile(made) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/RECORD")]
+        told = {row[0]: row[1:] for row in csv.reader(archive.read(name).decode().splitlines())}
+        assert set(told) == set(archive.namelist())
+        for file in set(told) - {name}:
+            data = archive.read(file)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            assert told[file] == [f"sha256={digest}", str(len(data))], file
+
+
+def test_its_record_and_its_licence(wheel):
+    made, inside = wheel
+    check_record(made)
+    (licence,) = inside.glob("*.dist-info/licenses/LICENSE")
+    assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def released(source, tmp_path_factory):
+    """A folder of wheels as `make wheel` makes them, and what the auditors said: one with the limited API,
+    and a free-threaded one where there is such a Python."""
+    directory = tmp_path_factory.mktemp("released")
+    pythons = [sys.executable, *filter(None, [free_threaded()])]
+    return directory, run(source / "scripts" / "build-wheels", directory, *pythons)
+
+
+def test_what_auditors_say(released, python):
+    """PyPI takes no wheel tagged linux_x86_64; a tag older than this one would promise too much."""
+    directory, said = released
+    (made,) = directory.glob("*-abi3-*.whl")
+    assert re.fullmatch(rf"manylinux_{OLDEST[0]}_{OLDEST[1]}_\w+", platform_tag(made)), made.name
+    assert f"{made.name}: OK" in said and "PASSED" in said
+    check_record(made)
+    run(python, "-m", "pip", "install", "--force-reinstall", made)
+    check_installed(python)
+
+
+THREADS_ONLY = "import sys, cuda_link; assert not sys._is_gil_enabled(); print(cuda_link.backend.name)"
+
+
+def test_a_wheel_of_a_free_threaded_python(released, tmp_path):
+    """It holds an extension of its own, which leaves the GIL off."""
+    chosen = free_threaded()
+    if chosen is None:
+        pytest.skip("needs a free-threaded Python")
+    (made,) = released[0].glob("*t-manylinux*.whl")
+    assert re.fullmatch(r"cuda_link-[\d.]+-cp(3\d+)-cp\1t-manylinux_2_34_\w+\.whl", made.name)
+    run(chosen, "-m", "venv", "--without-pip", tmp_path / "env")
+    python = tmp_path / "env" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", made)
+    assert run(python, "-W", "error", "-c", THREADS_ONLY) == "core\n"
 
 
 WHICH = "import cuda_link; print(cuda_link.backend.name)"
