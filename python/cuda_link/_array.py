@@ -194,6 +194,8 @@ class Array(low.Array):  # type: ignore[misc,name-defined]
         return shown
 
     def __buffer__(self, flags: int) -> memoryview:
+        if 0 in self.shape:  # cast makes no such memoryview, and NumPy believes the shape that one says
+            raise BufferError(f"a memoryview can't show the shape {self.shape}: array.numpy()")
         return self.buffer()
 
     @property

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import importlib
 import os
@@ -30,7 +31,11 @@ NAME = f"test_known_{os.getpid()}"  # unique: on a GPU it is also a segment's, i
 SPEC = FrameSpec(NAME, height=6, width=8, channels=4)
 
 
+_alive = collections.deque(maxlen=8)  # arrays whose address was taken: export reads there
+
+
 def gpu_frame(array):
+    _alive.append(array)
     return GpuFrame(array.ctypes.data, array.nbytes)
 
 
