@@ -34,7 +34,7 @@ def free_threaded() -> str | None:
     """A Python without a GIL that can build: CUDALINK_FREE_THREADED_PYTHON, or one of the PATH."""
     names = [os.environ.get("CUDALINK_FREE_THREADED_PYTHON"), "python3.14t", "python3.13t"]
     for place in filter(None, map(shutil.which, filter(None, names))):
-        asked = [place, "-c", "import sys, pip; assert not sys._is_gil_enabled()"]
+        asked = [place, "-c", "import sys; assert not sys._is_gil_enabled()"]
         if subprocess.run(asked, capture_output=True).returncode == 0:
             return place
     return None
