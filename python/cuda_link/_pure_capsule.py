@@ -87,11 +87,13 @@ def sweep() -> None:
     dead = []
     try:
         for i in reversed(range(len(_made))):
+            # First: another thread may consume it between the two, and let go of it.
+            is_ours_alone = _references(_made, i) <= _ONLY_OURS
             address = id(_made[i])
             name = _unused_name(address)
             if name is None:
                 del _made[i]
-            elif _references(_made, i) <= _ONLY_OURS:
+            elif is_ours_alone:
                 dead.append((pointer(address, name), name))
                 del _made[i]
     finally:
