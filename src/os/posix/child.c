@@ -178,8 +178,8 @@ static void kill_child(const struct os_child *child) {
 static void reap(const struct os_child *child) {
   bool numbered = child->exited == OS_NO_HANDLE;
   siginfo_t ended;
-  while (waitid(numbered ? P_PID : P_PIDFD, (id_t)(numbered ? child->pid : child->exited), &ended,
-                WEXITED) < 0 &&
+  while (waitid(numbered ? P_PID : WAIT_FOR_PIDFD, (id_t)(numbered ? child->pid : child->exited),
+                &ended, WEXITED) < 0 &&
          errno == EINTR)
     continue;
 }

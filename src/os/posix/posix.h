@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include "os/os.h"
 
@@ -20,6 +21,8 @@
 #ifndef SYS_close_range
 #define SYS_close_range 436
 #endif
+/* P_PIDFD, an enumerator (so no #ifndef finds it) that glibc before 2.36 lacks. */
+#define WAIT_FOR_PIDFD ((idtype_t)3)
 #ifndef CLOSE_RANGE_UNSHARE
 #define CLOSE_RANGE_UNSHARE (1U << 1)
 #endif
