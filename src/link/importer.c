@@ -183,8 +183,8 @@ static int no_producer(const struct link_importer *importer) {
   char paths[OS_MAX_DIRECTORIES][OS_PATH_SIZE], where[300] = "";
   int count = os_directory_candidates(importer->directory[0] ? importer->directory : NULL, paths);
   for (int i = 0; i < count; i++) {
-    size_t used = strlen(where);
-    snprintf(where + used, sizeof where - used, "%s%s", i ? ", " : "", paths[i]);
+    size_t used = strlen(where), room = sizeof where - used;
+    if (snprintf(where + used, room, "%s%s", i ? ", " : "", paths[i]) >= (int)room) break;
   }
   return error_set(CUDALINK_ERROR_NOT_FOUND,
                    "no channel '%.64s' in time; start a producer, for instance: cudalink send "
