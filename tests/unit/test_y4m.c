@@ -29,10 +29,11 @@ static void every_colour_space_of_ffmpeg_is_bit_exact(void **state) {
   for (size_t i = 0; i < sizeof pixel_formats / sizeof *pixel_formats; i++) {
     int is_deep = strstr(pixel_formats[i], "le") != NULL;
     /* ffmpeg 5.1 miswrites odd widths of deep formats and can't read them itself. */
-    assert_int_equal(media_run(SOURCE ",scale=%s -frames:v 3 -pix_fmt %s -strict -1 -aspect 4:3 "
-                                      "-f yuv4mpegpipe in.y4m 2>/dev/null",
-                               is_deep ? "126:35" : "127:35", pixel_formats[i]),
-                     0);
+    int status = media_run(SOURCE ",scale=%s -frames:v 3 -pix_fmt %s -strict -1 -aspect 4:3 "
+                                  "-f yuv4mpegpipe in.y4m 2>/dev/null",
+                           is_deep ? "126:35" : "127:35", pixel_formats[i]);
+    if (status != 0 && strcmp(pixel_formats[i], "yuva444p") == 0) continue; /* ffmpeg before 5.0 */
+    assert_int_equal(status, 0);
     assert_int_equal(media_copy("in.y4m", NULL, "out.y4m", MEDIA_KIND_AUTO), 3);
     media_assert_same_files("in.y4m", "out.y4m");
   }
