@@ -118,5 +118,10 @@ deb-test: deb
 	scripts/install-deps deb_test
 	scripts/test-deb $(BUILD)/deb
 
+## make release-test  RELEASE=jammy MIRROR=URL: demo and test-fast on a fresh one; as root, takes a quarter of an hour
+.PHONY: release-test
+release-test:
+	scripts/test-release $(RELEASE) $(MIRROR)
+
 clean:
 	rm -rf $(BUILD) build-*
