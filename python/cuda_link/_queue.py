@@ -12,7 +12,7 @@ from queue import Empty, Full
 from typing import Any, Callable
 
 from ._arguments import whole
-from ._errors import ChannelNotFoundError, EndedError, PeerLostError, TimedOutError
+from ._errors import ChannelNotFoundError, EndedError, PeerLostError, SystemRefusedError, TimedOutError
 from ._queue_channels import Cell, Cells, Readers
 from ._queue_item import Parts, apart, together
 from ._queue_table import INLINE, SLICE, Bell, Record, Table, make_bell, make_memory
@@ -324,6 +324,9 @@ class Queue:
             if deadline is not None and time.monotonic() > deadline:
                 raise Empty from None
             return False, None
+        except SystemRefusedError:  # no descriptor left, say: it stays for whoever comes next
+            state.give_up(record)
+            raise
         except _GONE:
             state.table.lose(record)
             return False, None  # and the next look tells

@@ -8,19 +8,49 @@ its item was taken.
 
 from __future__ import annotations
 
+import resource
 import threading
 import time
 from collections import OrderedDict
 from typing import Any
 
-from ._errors import BusyError
+from ._errors import BusyError, SystemRefusedError
 from ._exporter import ChannelExporter, open_exporter
 from ._frame import Frame
 from ._importer import ChannelImporter, open_importer
 
 _SLOTS = 3  # the item, the one before it whose last reader may still be there, the next
 _PATIENCE = 2.0  # seconds for a slot of a channel that nobody should use
-_REMEMBERED = 256  # channels that a getter stays connected to
+_REMEMBERED = 256  # channels that a getter stays connected to, or a sixteenth of its descriptors
+
+_counting = threading.Lock()
+_cells = 0  # of this process; each takes four descriptors, and three more while somebody is connected
+
+
+def _descriptors() -> int:
+    """How many a process may have now (`ulimit -n`)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**30 if limit == resource.RLIM_INFINITY else limit
+
+
+def _count_one() -> None:
+    """A channel more. Half of the descriptors are for those who come for the items, and for the program."""
+    global _cells
+    most = max(_descriptors() // 8, 1)
+    with _counting:
+        if _cells >= most:
+            raise SystemRefusedError(
+                f"{_cells} channels of queues are open in this process, as many as its {_descriptors()} "
+                "descriptors (ulimit -n) allow: an item with arrays has one until it is taken. Get some, "
+                "give Queue a smaller maxsize, so that put waits, or raise the limit"
+            )
+        _cells += 1
+
+
+def _count_one_less() -> None:
+    global _cells
+    with _counting:
+        _cells -= 1
 
 
 def channel_name(queue: int, member: int, number: int) -> str:
@@ -45,7 +75,9 @@ class Cell:
 
     def close(self) -> None:
         """Ends the channel."""
-        self._exporter.close()
+        if not self._exporter.closed:
+            self._exporter.close()
+            _count_one_less()
 
 
 class Cells:
@@ -65,7 +97,15 @@ class Cells:
                     return self._free.pop(i)
             number = self._count
             self._count += 1
-        exporter = open_exporter(
+        _count_one()
+        try:
+            return Cell(number, place, self._open(number, place, device, nbytes))
+        except BaseException:
+            _count_one_less()
+            raise
+
+    def _open(self, number: int, place: str, device: int, nbytes: int) -> ChannelExporter:
+        return open_exporter(
             channel_name(self._queue, self._member, number),
             shape=(max(nbytes, 1),),
             kind="host" if place == "host" else "auto",
@@ -74,7 +114,6 @@ class Cells:
             max_slots=_SLOTS,
             hold_limit=None,
         )
-        return Cell(number, place, exporter)
 
     def give_back(self, cell: Cell) -> None:
         """Its item was taken."""
@@ -117,7 +156,8 @@ class Readers:
     def _keep(self, name: str, importer: ChannelImporter) -> None:
         with self._mutex:
             self._known[name] = importer
-            old = self._known.popitem(last=False)[1] if len(self._known) > _REMEMBERED else None
+            many = len(self._known) > min(_REMEMBERED, max(_descriptors() // 16, 1))
+            old = self._known.popitem(last=False)[1] if many else None
         if old is not None:
             old.close()
 

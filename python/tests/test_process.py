@@ -353,3 +353,30 @@ def test_a_group_of_processes():
         lines += out.splitlines()
     assert sorted(int(line.split()[0]) for line in lines if line != "200 0") == [*range(20), 100]
     assert "100 1" in lines
+
+
+def test_a_producer_without_descriptors_lets_consumers_in_later():
+    started = start_python(
+        """
+import resource, sys, cuda_link
+exporter = cuda_link.open_exporter("full", shape=(64,), kind="host")
+exporter.send(bytes(64))
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+print("full", flush=True)
+sys.stdin.readline()
+resource.setrlimit(resource.RLIMIT_NOFILE, before)
+sys.stdin.readline()
+"""
+    )
+    try:
+        assert started.stdout.readline() == "full\n"
+        with pytest.raises((cuda_link.ChannelNotFoundError, cuda_link.TimedOutError)):
+            cuda_link.open_importer("full", timeout=0.3)
+        started.stdin.write("\n")
+        started.stdin.flush()
+        with cuda_link.open_importer("full", timeout=LIMIT) as importer:
+            importer.acquire(LIMIT).release()
+    finally:
+        started.kill()
+        started.communicate()

@@ -11,12 +11,13 @@ import random
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 
 import cuda_link
 import numpy as np
 import pytest
-from conftest import LIMIT
+from conftest import LIMIT, run_python
 from cuda_link import _queue
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -202,6 +203,30 @@ def test_without_a_limit():
     for number in range(100):
         queue.put(array(number))
     assert [int(queue.get()[0]) for _ in range(100)] == list(range(100))
+
+
+def test_as_many_as_descriptors_allow():
+    """Each item with arrays has a channel, whose descriptors are the process's. Nothing is lost."""
+    ended = run_python(
+        textwrap.dedent("""
+        import resource, cuda_link, numpy as np
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+        queue = cuda_link.Queue()
+        for put in range(100):
+            try:
+                queue.put(np.full(5000, put))
+            except cuda_link.SystemRefusedError as error:
+                assert "ulimit -n" in str(error), error
+                break
+        assert put == 200 // 8, put
+        for got in range(put):
+            assert queue.get(timeout=20)[0] == got
+            queue.put(np.full(5000, put + got))  # there is room again
+        print(queue.qsize())
+        queue.cancel_join_thread()
+        """)
+    )
+    assert ended.stdout == "25\n", ended.stderr
 
 
 def test_a_waiting_put_and_a_waiting_get():

@@ -12,6 +12,7 @@
 #include "link/exporter.h"
 #include "link/trace.h"
 
+#define LISTEN_AGAIN 100000000     /* ns, where no descriptor was left for a connection */
 #define HANDSHAKE_LIMIT 2000000000 /* ns */
 #define EXIT_LOOK 5000000
 
@@ -380,6 +381,17 @@ static void accepted(struct link_exporter *exporter, struct link_connection *con
     service_timer_set(&connection->timer, handshake_fire, os_deadline(HANDSHAKE_LIMIT));
 }
 
+/* Or it would be readable all the time. */
+static void pause_listener(struct link_exporter *exporter) {
+  service_unwatch(&exporter->listener);
+  exporter->listener_paused = true;
+}
+
+static void listener_fire(struct service_timer *timer) {
+  resume_listener((struct link_exporter *)(void *)((char *)timer -
+                                                   offsetof(struct link_exporter, listener_timer)));
+}
+
 static void listener_ready(struct service_source *source, const struct os_event *event) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)source - offsetof(struct link_exporter, listener));
@@ -387,12 +399,15 @@ static void listener_ready(struct service_source *source, const struct os_event 
   os_handle handle;
   struct link_connection *connection = free_connection(exporter);
   if (!connection) {
-    service_unwatch(source); /* or it would be readable all the time */
-    exporter->listener_paused = true;
+    pause_listener(exporter);
     return;
   }
-  if (os_accept(source->handle, &handle) < 0) return;
-  accepted(exporter, connection, handle);
+  int status = os_accept(source->handle, &handle);
+  if (status == CUDALINK_ERROR_SYSTEM) { /* nobody tells when a descriptor becomes free */
+    pause_listener(exporter);
+    service_timer_set(&exporter->listener_timer, listener_fire, os_deadline(LISTEN_AGAIN));
+  }
+  if (status == CUDALINK_OK) accepted(exporter, connection, handle);
 }
 
 /* ---- start and stop -------------------------------------------------------------------------------- */
@@ -431,6 +446,7 @@ void link_tell_closed(struct link_connection *connection) {
 void link_accept_stop(struct link_exporter *exporter) {
   if (!exporter->listener_paused) service_unwatch(&exporter->listener);
   exporter->listener_paused = false;
+  service_timer_stop(&exporter->listener_timer);
   os_claim_drop(&exporter->claim);
   link_tell_generations(
       exporter); /* the last frames may be in memory that nobody was told of yet */

@@ -276,7 +276,8 @@ struct link_exporter {
   /* Service thread only. */
   struct os_claim claim;
   struct service_source listener;
-  bool listener_paused;            /* every connection record is in use */
+  bool listener_paused; /* every connection record is in use, or every descriptor */
+  struct service_timer listener_timer;
   struct service_timer doom_timer; /* looks at doomed memory, and tells again who was untold */
   bool untold;
   bool stopped; /* nothing more is published: members are told CLOSED */

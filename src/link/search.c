@@ -141,7 +141,9 @@ static bool try_all(struct link_importer *importer, int64_t *delay) {
       return true;
     }
     if (status == CUDALINK_ERROR_BUSY) *delay = RETRY_BUSY;
-    if (status == CUDALINK_ERROR_REFUSED) keep_refusal(importer, status, cudalink_last_error());
+    /* SYSTEM: no descriptor is left, say, to look with. */
+    if (status == CUDALINK_ERROR_REFUSED || status == CUDALINK_ERROR_SYSTEM)
+      keep_refusal(importer, status, cudalink_last_error());
   }
   return false;
 }

@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -157,8 +158,8 @@ static int count_descriptors(int *null) {
 static void its_table_holds_its_own_only(void **state) {
   (void)state;
   int null;
-  /* Two epolls, the signalfd, the exchange's listener, and three times /dev/null. */
-  assert_int_equal(count_descriptors(&null), 7);
+  /* Two epolls, the signalfd, the exchange's listener and its spare, and three times /dev/null. */
+  assert_int_equal(count_descriptors(&null), 8);
   assert_int_equal(null, 3);
 }
 #endif
@@ -185,6 +186,31 @@ static void descriptors_cross_both_ways(void **state) {
   assert_int_equal(back, OS_NO_HANDLE);
   assert_int_equal(os_exchange_give(service.thread, 9, OS_NO_HANDLE),
                    CUDALINK_ERROR_INVALID_ARGUMENT);
+}
+
+/* Until no more fits into its table; each time from another number of free descriptors on. */
+static void a_full_table_is_told(void **state) {
+  (void)state;
+  struct rlimit before, low;
+  os_handle memory = memfd_create("crossing", MFD_CLOEXEC), back;
+  getrlimit(RLIMIT_NOFILE, &before);
+  for (rlim_t most = 40; most < 44; most++) {
+    int status = CUDALINK_OK;
+    low = (struct rlimit){most, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (uint64_t token = 0; token < KEPT && status == CUDALINK_OK; token++)
+      status = os_exchange_give(service.thread, token, memory);
+    assert_int_equal(status, CUDALINK_ERROR_SYSTEM);
+    assert_non_null(strstr(cudalink_last_error(), "ulimit -n"));
+    assert_int_equal(os_exchange_give(service.thread, KEPT - 1, memory), CUDALINK_ERROR_SYSTEM);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    on_service(drop_kept);
+    assert_int_equal(os_exchange_give(service.thread, 7, memory), 0);
+    assert_int_equal(os_exchange_take(service.thread, 7, &back), 0);
+    os_handle_close(&back);
+    on_service(drop_kept);
+  }
+  os_handle_close(&memory);
 }
 
 static void *cross_often(void *argument) {
@@ -303,7 +329,7 @@ static struct process owner_start(const struct variant *variant) {
   char expected[LINE_SIZE];
   /* Two epolls, the signalfd, the exchange's listener, the claim's lock and listener, and three
    * times /dev/null; but nothing that the program had open. */
-  const char *table = isolation_of(variant) == OS_ISOLATED_NOT ? "shared" : "9 3";
+  const char *table = isolation_of(variant) == OS_ISOLATED_NOT ? "shared" : "10 3";
   snprintf(expected, sizeof expected, "0 %d %s", isolation_of(variant), table);
   process_expect(&owner, expected);
   return owner;
@@ -469,6 +495,7 @@ int main(int argc, char **argv) {
     cmocka_unit_test(idle_costs_no_wake),
     cmocka_unit_test(its_signals_are_blocked_and_ours_are_not),
     cmocka_unit_test(descriptors_cross_both_ways),
+    cmocka_unit_test(a_full_table_is_told),
     cmocka_unit_test(many_threads_exchange_at_once),
     cmocka_unit_test(another_process_gets_nothing),
     cmocka_unit_test(another_listener_gets_nothing),

@@ -149,6 +149,7 @@ def test_arrays_are_pinned_and_used_again(pair):
         del array
 
 
+@pytest.mark.filterwarnings("ignore:Setting the .* on a NumPy array:DeprecationWarning")  # NumPy 2.4, 2.5
 @pytest.mark.parametrize("what", ["shape", "dtype", "strides", "flags"])
 def test_what_a_script_does_to_its_array_is_its_own(pair, what):
     """The next get of the same memory once had that shape, or failed for good on a read-only array."""

@@ -7,8 +7,11 @@
 #include "service_thread.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum purpose { GIVE = 1, TAKE = 2 };
@@ -25,6 +28,8 @@ static int watch(os_handle epoll, os_handle handle) {
   return epoll_ctl(epoll, EPOLL_CTL_ADD, handle, &event);
 }
 
+static os_handle spare_of(os_handle any) { return fcntl(any, F_DUPFD_CLOEXEC, 0); }
+
 int os_exchange_open(struct os_service_thread *thread) {
   struct sockaddr_un *address = &thread->exchange.address;
   address->sun_family = AF_UNIX;
@@ -32,6 +37,7 @@ int os_exchange_open(struct os_service_thread *thread) {
   os_handle listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   thread->exchange.listener = listener;
   thread->exchange.epoll = epoll_create1(EPOLL_CLOEXEC);
+  thread->exchange.spare = spare_of(listener);
   /* Bound to an address without a name, the kernel chooses a free one. */
   if (listener >= 0 && thread->exchange.epoll >= 0 &&
       bind(listener, (struct sockaddr *)address, sizeof address->sun_family) == 0 &&
@@ -74,21 +80,32 @@ static int reach(struct os_service_thread *thread, os_handle *connection) {
   return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "the service thread can't be reached");
 }
 
-/* Sends the request, waits for the answer: a code, and for TAKE a descriptor. */
+static int told(int32_t answer) {
+  struct rlimit limit = {0};
+  if (answer == CUDALINK_OK) return CUDALINK_OK;
+  if (answer == CUDALINK_ERROR_NOT_FOUND)
+    return error_set(answer, "the service thread has no such descriptor");
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return error_set(CUDALINK_ERROR_SYSTEM,
+                   "the library has no descriptor left in the table of its service thread; %" PRIu64
+                   " are allowed (ulimit -n)",
+                   (uint64_t)limit.rlim_cur);
+}
+
+/* Sends the request, waits for the answer: a code, and for TAKE a descriptor. Who is turned away may have
+ * his answer before he has asked. */
 static int ask(os_handle connection, const struct request *request, os_handle given,
                os_handle received[OS_MAX_HANDLES], int *count) {
   int32_t answer;
   size_t size;
   int result = os_send(connection, request, sizeof *request, &given, given == OS_NO_HANDLE ? 0 : 1);
-  if (result != CUDALINK_OK) return result;
+  if (result != CUDALINK_OK && result != CUDALINK_ERROR_LOST) return result;
   do {
     struct pollfd state = {.fd = connection, .events = POLLIN};
     poll(&state, 1, -1);
     result = os_receive(connection, &answer, sizeof answer, &size, received, count);
   } while (result == CUDALINK_ERROR_BUSY); /* interrupted by a signal */
-  if (result != CUDALINK_OK) return result;
-  return answer == CUDALINK_OK ? CUDALINK_OK
-                               : error_set(answer, "the service thread has no such descriptor");
+  return result != CUDALINK_OK ? result : told(answer);
 }
 
 static int exchange(struct os_service_thread *thread, const struct request *request,
@@ -125,15 +142,28 @@ int os_exchange_take(struct os_service_thread *thread, uint64_t token, os_handle
 }
 
 /* ---- the service thread's side ------------------------------------------------------------- */
-static void welcome(struct os_service_thread *thread) {
-  os_handle connection;
-  if (os_accept(thread->exchange.listener, &connection) != CUDALINK_OK) return;
-  if (!is_this_process(connection) || watch(thread->exchange.epoll, connection) != 0)
-    os_handle_close(&connection);
-}
-
 static void answer(os_handle connection, int32_t code, os_handle handle) {
   os_send(connection, &code, sizeof code, &handle, handle == OS_NO_HANDLE ? 0 : 1);
+}
+
+/* No descriptor is left to serve him with, and he waits for an answer. */
+static void turn_away(struct os_service_thread *thread) {
+  os_handle connection;
+  os_handle_close(&thread->exchange.spare);
+  if (os_accept(thread->exchange.listener, &connection) == CUDALINK_OK) {
+    answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
+    os_handle_close(&connection);
+  }
+  thread->exchange.spare = spare_of(thread->exchange.listener);
+}
+
+static void welcome(struct os_service_thread *thread) {
+  os_handle connection;
+  int status = os_accept(thread->exchange.listener, &connection);
+  if (status == CUDALINK_ERROR_SYSTEM) turn_away(thread);
+  if (status != CUDALINK_OK) return;
+  if (!is_this_process(connection) || watch(thread->exchange.epoll, connection) != 0)
+    os_handle_close(&connection);
 }
 
 static void serve(os_handle connection, os_handle (*find)(void *context, uint64_t token),
@@ -143,6 +173,8 @@ static void serve(os_handle connection, os_handle (*find)(void *context, uint64_
   os_handle handles[OS_MAX_HANDLES];
   int count;
   int result = os_receive(connection, &request, sizeof request, &size, handles, &count);
+  if (result == CUDALINK_ERROR_PROTOCOL) /* what he gives found no free number */
+    answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
   if (result != CUDALINK_OK) return;
   if (size == sizeof request && request.purpose == GIVE && count == 1) {
     keep(context, request.token, handles[0]);

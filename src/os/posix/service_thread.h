@@ -21,6 +21,7 @@ struct os_service_thread {
   struct {
     os_handle epoll; /* the listener and the connections under way: readable when one of them is */
     os_handle listener;
+    os_handle spare; /* given up for a moment when no other is left, to say so */
     struct sockaddr_un address;
     socklen_t address_length;
   } exchange;
