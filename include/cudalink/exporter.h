@@ -239,7 +239,7 @@ typedef struct cudalink_exporter_statistics {
   uint64_t cursors_lost;   /* every-frame consumers that lost their place instead */
   uint64_t redelivered;    /* frames of shared groups offered a second time */
   uint64_t deaths;         /* consumers that died */
-  uint64_t wakes;          /* publishes that had to wake a sleeper */
+  uint64_t wakes;          /* publishes that had to wake a sleeper, or to ring a descriptor */
   uint64_t generations;    /* blocks of memory so far */
   uint64_t retired_bytes;  /* taken-back memory that waits for its holder now */
   uint64_t memory_bytes;   /* slots of the current generation with their metadata */

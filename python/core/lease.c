@@ -302,6 +302,26 @@ CORE_LOCKED(lease_export, PyObject *)
 CORE_LOCKED(core_lease_give, PyObject *)
 CORE_LOCKED(get_user, void *)
 
+static PyObject *get_layout(PyObject *self, void *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  PyObject *layout;
+  (void)unused;
+  CORE_LOCK(self);
+  layout = Py_NewRef(lease->layout ? lease->layout : Py_None);
+  CORE_UNLOCK();
+  return layout;
+}
+
+/* The first one stays: two threads may have made one. */
+static int set_layout(PyObject *self, PyObject *layout, void *unused) {
+  struct core_lease *lease = core_lease_of(self);
+  (void)unused;
+  CORE_LOCK(self);
+  if (layout && !lease->layout) lease->layout = Py_NewRef(layout);
+  CORE_UNLOCK();
+  return 0;
+}
+
 static PyObject *lease_dlpack_locked(PyObject *self, PyObject *const *arguments, Py_ssize_t count,
                                      PyObject *names) {
   PyObject *answer;
@@ -329,7 +349,6 @@ static PyMemberDef members[] = {
     MEMBER("_plane_count", description.plane_count, T_UINT),
     MEMBER("_dimensions", description.planes[0].dimensions, T_UINT),
     {"_held", T_OBJECT, offsetof(struct core_lease, held), READONLY, NULL},
-    {"_layout", T_OBJECT, offsetof(struct core_lease, layout), 0, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(struct core_lease, weak), READONLY, NULL},
     {0},
 };
@@ -340,6 +359,7 @@ static PyGetSetDef properties[] = {
     {"_description", get_description, NULL, NULL, NULL},
     {"_text", get_text, NULL, NULL, NULL},
     {"_address", get_address, NULL, NULL, NULL},
+    {"_layout", get_layout, set_layout, NULL, NULL},
     {0},
 };
 

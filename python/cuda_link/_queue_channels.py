@@ -8,6 +8,7 @@ its item was taken.
 
 from __future__ import annotations
 
+import os
 import resource
 import threading
 import time
@@ -25,6 +26,15 @@ _REMEMBERED = 256  # channels that a getter stays connected to, or a sixteenth o
 
 _counting = threading.Lock()
 _cells = 0  # of this process; each takes four descriptors, and three more while somebody is connected
+
+
+def _after_fork() -> None:
+    """The child has none of them, and its parent's lock may be held for ever."""
+    global _counting, _cells
+    _counting, _cells = threading.Lock(), 0
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _descriptors() -> int:
@@ -66,6 +76,7 @@ class Cell:
         self.place = place
         """"host", or "gpu" with the device's number."""
         self._exporter = exporter
+        self._counts = True
 
     def put(self, arrays: Any) -> int:
         """Publishes arrays. Returns what a table has to say of it: number + 1."""
@@ -75,9 +86,12 @@ class Cell:
 
     def close(self) -> None:
         """Ends the channel."""
-        if not self._exporter.closed:
+        counted, self._counts = self._counts, False
+        try:
             self._exporter.close()
-            _count_one_less()
+        finally:
+            if counted:
+                _count_one_less()
 
 
 class Cells:

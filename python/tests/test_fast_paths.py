@@ -215,3 +215,10 @@ def test_time_outs_are_looked_at_first(pair):
         with pytest.raises(ValueError, match="time-out"):
             importer.acquire(bad)
     assert importer.acquire(0).sequence == 1
+
+
+def test_the_layout_that_was_found_first_stays(frame):
+    """Two threads may ask at once, and both find one."""
+    first = frame.layout
+    frame._layout = object()
+    assert frame.layout is first or cuda_link.backend.name == "pure"

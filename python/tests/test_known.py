@@ -24,7 +24,9 @@ from cuda_link import (
     ImportPolicy,
     ImportResult,
     ImportSpec,
+    _dtypes,
 )
+from cuda_link._known import arrays as _arrays
 from cuda_link._known import gone
 
 NAME = f"test_known_{os.getpid()}"  # unique: on a GPU it is also a segment's, in a folder that all share
@@ -333,3 +335,16 @@ def test_how_many_slots_there_are_and_where():
         assert exporter.get_stats()["dev_ptrs"] == []
         until(importer, ImportOutcome.RECONNECTING)
         assert importer.get_stats()["num_slots"] == 0
+
+
+def test_arrays_that_other_threads_have_are_not_waited_for():
+    """A thread that has taken the only array out, to look at it, leaves a pool that was counted before."""
+
+    class Busy(collections.deque):
+        def __len__(self):
+            return 1
+
+    arrays, form = _arrays.HostArrays(), _arrays.Form((2, 3), _dtypes.parse("uint8"))
+    arrays.get(form)
+    arrays._pool = arrays._pool._replace(arrays=Busy())
+    assert arrays.get(form).shape == (2, 3)

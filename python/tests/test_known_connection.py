@@ -40,10 +40,11 @@ ONCE = ImportPolicy(reconnect_enabled=False)
 
 
 class Port:
-    """CUDA operations over memory of the CPU. on_copy runs within each copy."""
+    """CUDA operations over memory of the CPU. on_copy runs within each copy, on_query in the next query."""
 
     def __init__(self):
         self.pending, self.calls, self.on_copy = set(), [], lambda: None
+        self.on_query = None
         self._streams = itertools.count(100)
 
     def set_device(self, device):
@@ -72,6 +73,9 @@ class Port:
         self.calls.append(("all synchronized",))
 
     def query_event(self, event):
+        now, self.on_query = self.on_query, None
+        if now:
+            now()
         return event not in self.pending
 
     def ipc_close_mem_handle(self, pointer):
@@ -120,8 +124,8 @@ class Producer:
         ctypes.memset(self.memory[slot], n, len(self.memory[slot]))
         return publish_frame(self.buffer, self.layout, 1.5)
 
-    def adopt(self, policy=ONCE, fmt=None, **options):
-        return Importer.from_connection(SPEC, policy, self.connection, fmt, **options)
+    def adopt(self, policy=ONCE, fmt=None, spec=SPEC, **options):
+        return Importer.from_connection(spec, policy, self.connection, fmt, **options)
 
 
 def test_it_is_adopted_read_and_closed():
@@ -191,6 +195,27 @@ def test_another_session_during_the_copy():
     producer.send(1)
     producer.port.on_copy = lambda: wire.bump_version(producer.buffer)
     assert importer.get_frame_numpy().outcome is NOTHING
+
+
+@pytest.mark.parametrize("ends", ["session", "importer"])
+def test_a_wait_for_late_pixels_ends_with_the_session(ends):
+    producer = Producer()
+    importer = producer.adopt(spec=ImportSpec(NAME, timeout_ms=10_000 * LIMIT))
+    producer.send(1)
+    producer.port.pending.add("event 0")
+    closing = threading.Thread(target=importer.close)
+
+    def end():
+        if ends == "session":
+            wire.set_shutdown(producer.buffer, producer.layout)
+        else:
+            closing.start()
+
+    producer.port.on_query = end
+    assert importer.get_frame_numpy().outcome is ImportOutcome.TIMEOUT
+    if ends == "importer":
+        closing.join(LIMIT)
+        assert not closing.is_alive()
 
 
 def test_late_pixels_of_a_connection_are_offered_again():

@@ -380,3 +380,21 @@ sys.stdin.readline()
     finally:
         started.kill()
         started.communicate()
+
+
+@pytest.mark.parametrize("most", range(6, 16))
+def test_a_process_with_few_descriptors_is_told(most):
+    """It once waited for ever, and its service thread with it."""
+    ended = run_python(
+        """
+import resource, sys, cuda_link
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), hard))
+try:
+    cuda_link.open_exporter("few", shape=(64,), kind="host").close()
+except (cuda_link.SystemRefusedError, cuda_link.RefusedError) as error:
+    assert "open files" in str(error) or "ulimit -n" in str(error), error
+""",
+        str(most),
+    )
+    assert ended.returncode == 0, ended.stderr

@@ -18,7 +18,7 @@ import cuda_link
 import numpy as np
 import pytest
 from conftest import LIMIT, run_python
-from cuda_link import _queue
+from cuda_link import _queue, _queue_channels
 
 SPAWN = multiprocessing.get_context("spawn")
 BIG = 100_000  # bytes; far too large for a pipe or for the table
@@ -227,6 +227,29 @@ def test_as_many_as_descriptors_allow():
         """)
     )
     assert ended.stdout == "25\n", ended.stderr
+
+
+def test_the_count_of_channels_is_right_after_a_failed_close():
+    class Exporter:
+        def close(self):
+            raise KeyboardInterrupt
+
+    before = _queue_channels._cells
+    _queue_channels._count_one()
+    cell = _queue_channels.Cell(0, "host", Exporter())
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            cell.close()
+    assert _queue_channels._cells == before
+
+
+def test_a_forked_child_has_no_channels_and_no_lock_of_its_parents():
+    with _queue_channels._counting:
+        child = os.fork()
+        if child == 0:
+            free = _queue_channels._counting.acquire(blocking=False)
+            os._exit(0 if free and _queue_channels._cells == 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_waiting_put_and_a_waiting_get():

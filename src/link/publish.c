@@ -36,7 +36,7 @@ void link_ring(struct link_exporter *exporter) {
    * the change, or we see it asleep here. */
   atomic_fetch_add(&control->bell, 1);
   bool leave = must_leave(exporter, &sleepers);
-  if (sleepers) exporter->statistics.wakes++;
+  if (sleepers || leave) exporter->statistics.wakes++;
   if (leave)
     service_post(&exporter->wake_work);
   else if (sleepers)

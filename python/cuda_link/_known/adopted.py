@@ -203,6 +203,9 @@ class AdoptedImporter(importers.Importer):
 
     def close(self) -> None:
         """Ends it, and closes the connection. May be called again."""
+        waiting = self._session
+        if waiting is not None:
+            waiting.closing = True
         with self._lock:
             session, self._session = self._session, None
             if session is not None:

@@ -83,7 +83,10 @@ class HostArrays:
             self._pool = pool = _Pool(form, device, deque())
         arrays = pool.arrays
         for _ in range(len(arrays)):
-            place = arrays.popleft()  # no other thread has it meanwhile
+            try:
+                place = arrays.popleft()  # no other thread has it meanwhile
+            except IndexError:  # others have them all
+                break
             view: np.ndarray[Any, Any] | None = place[0].view() if getrefcount(place[0]) == _FREE else None
             arrays.append(place)
             if view is not None:

@@ -43,6 +43,7 @@ class Session:
         """The counter of the last frame that was got."""
         self.missed = 0
         self.torn = 0
+        self.closing = False  # another thread wants to close it, and waits for the one in wait
         self._stream: Any = None
         _check(self)
         self._version = connection.ipc_version or read_version(self.buffer)
@@ -58,7 +59,7 @@ class Session:
         return acquire_slot(self.buffer, self.layout, self._version, self.seen)
 
     def wait(self, slot: int, timeout: float, spin_us: float) -> bool:
-        """The CPU waits for the slot's pixels; False when the time is over."""
+        """The CPU waits for the slot's pixels; False when the time, or the session, is over."""
         events = self.connection.ipc_events
         event = events[slot] if slot < len(events) else None
         if event is None:
@@ -67,7 +68,7 @@ class Session:
         began = perf_counter()
         while not self.cuda.query_event(event):
             waited = perf_counter() - began
-            if waited >= timeout:
+            if waited >= timeout or self.closing or self.look().state is not SlotState.NEW_FRAME:
                 return False
             if waited * 1e6 >= spin_us:
                 sleep(NAP)

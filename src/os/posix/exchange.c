@@ -37,12 +37,12 @@ int os_exchange_open(struct os_service_thread *thread) {
   os_handle listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   thread->exchange.listener = listener;
   thread->exchange.epoll = epoll_create1(EPOLL_CLOEXEC);
-  thread->exchange.spare = spare_of(listener);
   /* Bound to an address without a name, the kernel chooses a free one. */
   if (listener >= 0 && thread->exchange.epoll >= 0 &&
       bind(listener, (struct sockaddr *)address, sizeof address->sun_family) == 0 &&
       getsockname(listener, (struct sockaddr *)address, &thread->exchange.address_length) == 0 &&
-      listen(listener, MAX_AT_ONCE) == 0 && watch(thread->exchange.epoll, listener) == 0)
+      listen(listener, MAX_AT_ONCE) == 0 && watch(thread->exchange.epoll, listener) == 0 &&
+      (thread->exchange.spare = spare_of(listener)) >= 0)
     return CUDALINK_OK;
   return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
                          "can't set up the way for descriptors to the service thread");

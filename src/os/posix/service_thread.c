@@ -51,6 +51,7 @@ static void *run(void *argument) {
   /* The sentence is kept per thread; it has to cross. */
   snprintf(start->sentence, sizeof start->sentence, "%s", cudalink_last_error());
   if (result != CUDALINK_OK) {
+    os_handle_close(&thread->exchange.spare);
     os_handle_close(&thread->exchange.listener);
     os_handle_close(&thread->exchange.epoll);
     os_handle_close(&thread->signals);
@@ -100,7 +101,7 @@ int os_service_thread_start(struct os_service_thread **thread, const char *name,
       .process = getpid(),
       .epoll = OS_NO_HANDLE,
       .signals = OS_NO_HANDLE,
-      .exchange = {.epoll = OS_NO_HANDLE, .listener = OS_NO_HANDLE},
+      .exchange = {.epoll = OS_NO_HANDLE, .listener = OS_NO_HANDLE, .spare = OS_NO_HANDLE},
   };
   struct start start = {.thread = made, .name = name, .main = main, .context = context};
   sem_init(&start.running, 0, 0);
