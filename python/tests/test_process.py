@@ -122,7 +122,7 @@ def test_exit_with_frames_alive():
 
 @pytest.mark.slow
 def test_200_exits_with_frames_alive():
-    exit_with_frames_alive(200)
+    exit_with_frames_alive(200 if cuda_link.backend.name == "core" else 60)  # two minutes, and one less
 
 
 FORK = """
