@@ -32,7 +32,7 @@ FAILED python/tests/gpu/test_a.py::test_one - told again at the end
 """
 WORKERS = """\
 [gw0] [  1%] PASSED python/tests/gpu/test_a.py::test_one
-[gw2] [  2%] FAILED python/tests/gpu/test_a.py::Group::test_two[a b-1]
+[gw2] [  2%] FAILED python/tests/gpu/test_a.py::Group::test_two[a b-1] Exception ignored in: <_io.FileIO name='x'>
 """
 JUNIT = """\
 <testsuites><testsuite><testcase classname="python.tests.gpu.test_a" name="test_one" time="1.5" />

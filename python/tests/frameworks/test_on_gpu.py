@@ -7,6 +7,7 @@ GPU_ROUNDS: rounds of each stream-order test (500).
 
 from __future__ import annotations
 
+import atexit
 import faulthandler
 import gc
 import os
@@ -33,6 +34,7 @@ WARM = 4  # frames until all kernels are loaded: loading one waits for the kerne
 
 
 HANGS = open(os.environ.get("GPU_HANGS", os.devnull), "a", buffering=1)
+atexit.register(HANGS.close)
 
 
 @pytest.fixture(autouse=True)
