@@ -4,6 +4,7 @@ the newest can read the package, and whether its frames arrive. None of them nee
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -73,7 +74,9 @@ print("fine on", *sys.version_info[:2])
 def found(version: str) -> str | None:
     """One that runs: what pyenv puts on the PATH may not."""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    places = [shutil.which(f"python{version}"), *root.glob(f"versions/{version}.*/bin/python{version}")]
+    places = [shutil.which(f"python{version}")]
+    with contextlib.suppress(OSError):  # somebody else's folder
+        places += root.glob(f"versions/{version}.*/bin/python{version}")
     for place in filter(None, places):
         ran = subprocess.run([place, "-c", "import ctypes"], capture_output=True, timeout=LIMIT)
         if ran.returncode == 0:
