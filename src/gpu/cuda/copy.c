@@ -133,14 +133,18 @@ static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy 
   return oldest;
 }
 
-/* What is launched already goes on as it is. */
+/* What is launched already goes on as it is. In relaxed mode, or a capture of the program's would end. */
 static void point(struct cuda_device *device, struct cuda_copy *place, const struct gpu_copy *copy,
                   const struct cuda_source *source) {
+  const struct cuda_driver *driver = device->driver;
   CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
   place->copy = *copy;
   place->buffer = source->buffer;
-  place->plain = device->driver->cuGraphExecMemcpyNodeSetParams(place->exec, place->node, &params,
-                                                                device->context) != CUDA_SUCCESS;
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
+  place->plain = driver->cuGraphExecMemcpyNodeSetParams(place->exec, place->node, &params,
+                                                        device->context) != CUDA_SUCCESS;
+  driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
 /* Under the mutex. NULL: a plain copy is needed. */
@@ -153,18 +157,18 @@ static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *
   return place->plain ? NULL : place->exec;
 }
 
-/* 1: a plain copy is needed. In relaxed mode, or a capture of the program's would end. */
+/* 1: a plain copy is needed. No capture minds a launch. */
 static int copy_by_graph(struct cuda_device *device, CUstream stream, const struct gpu_copy *copy,
                          const struct cuda_source *source) {
-  CUstreamCaptureMode mode;
-  int status = cuda_enter(device, &mode);
+  bool pushed;
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
   pthread_mutex_lock(&device->mutex);
   CUgraphExec exec = graph_for(device, copy, source);
   CUresult result = CUDA_SUCCESS;
   if (exec) result = device->driver->cuGraphLaunch(exec, stream);
   pthread_mutex_unlock(&device->mutex);
-  cuda_leave(device, mode);
+  cuda_leave_quickly(device, pushed);
   if (!exec) return 1;
   return cuda_error(device->driver, result, "copying a frame");
 }
