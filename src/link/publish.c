@@ -2,8 +2,8 @@
  *
  * Publishing: the frame becomes visible in one store of `head`, behind everything that it needs.
  *
- * Order: description; stream work (mirrors first, ready last); index; st; head; bell; then a look at
- * who sleeps. Each of the last three pairs with a consumer's look in the opposite order.
+ * Order: description; stream work (mirrors first, ready last); index; st; head; next, when it is announced; bell;
+ * then a look at who sleeps. Each from head on pairs with a consumer's look in the opposite order.
  * Models: tests/model/ready.pml, next.pml, sleep.pml.
  */
 #include <limits.h>
@@ -105,6 +105,7 @@ static bool anyone_waits_next(const struct link_exporter *exporter) {
   return false;
 }
 
+/* The caller rings. */
 static void announce(struct link_exporter *exporter) {
   if (!anyone_waits_next(exporter) || exporter->must_move) return;
   enum link_blocked why;
@@ -119,7 +120,6 @@ static void announce(struct link_exporter *exporter) {
   atomic_store(&exporter->control->next,
                wire_frame_word(exporter->begun_sequence, exporter->begun_slot));
   TRACE_END(ANNOUNCE, exporter->begun_slot, exporter->begun_sequence, 0, 0);
-  link_ring(exporter);
 }
 
 /* ---- publishing ------------------------------------------------------------------------------- */
@@ -244,10 +244,10 @@ static int finish(struct link_publish *publish) {
   count(exporter, now);
   link_group_queue(exporter, generation, slot, sequence);
   link_group_dispatch(exporter);
-  link_ring(exporter);
+  announce(exporter);
+  link_ring(exporter); /* for both */
   if (exporter->retired_bytes) link_unpin_released(exporter);
   if (exporter->older) link_generation_collect(exporter);
-  announce(exporter);
   link_owner_collect(exporter);
   return CUDALINK_OK;
 }
