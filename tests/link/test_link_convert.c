@@ -114,7 +114,7 @@ static void from_a_frame(void **state) {
 
 static void what_is_refused(void **state) {
   (void)state;
-  cudalink_slot slot;
+  cudalink_slot slot = {0};
   cudalink_frame frame;
   const cudalink_stream event = CUDALINK_STREAM_EVENT(&slot), none = {0};
   begin_pictures(1);

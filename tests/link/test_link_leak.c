@@ -211,7 +211,8 @@ static void memory_budget(void **state) {
   for (int p = 0; p < 3; p++) {
     cudalink_exporter exporter;
     cudalink_importer importer;
-    const uint64_t slots = 4, slot_bytes = 1 << 20, user = 4096;
+    const uint32_t slots = 4, user = 4096;
+    const uint64_t slot_bytes = 1 << 20;
     UNTIL((test_settle(), count_segments("memfd:cudalink", NULL) == 0));
     test_open(&exporter, .slot_bytes = slot_bytes, .slots = slots, .plane_count = planes[p],
               .user_size = user);

@@ -236,7 +236,7 @@ static cudalink_importer_spec fine(void) {
 static void wrong_importers(void **state) {
   (void)state;
   static char text[400];
-  cudalink_importer_spec spec;
+  cudalink_importer_spec spec = fine();
   assert_status(CUDALINK_ERROR_INVALID_ARGUMENT, cudalink_importer_open(NULL, &spec));
   refuse_importer(NULL, CUDALINK_ERROR_INVALID_ARGUMENT, "CUDALINK_IMPORTER_DEFAULTS");
   spec = fine(), spec.size = 3;
