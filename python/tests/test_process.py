@@ -11,7 +11,7 @@ from pathlib import Path
 
 import cuda_link
 import pytest
-from conftest import LIMIT, run_python, start_python
+from conftest import LIMIT, run_forks, run_python, start_python
 from cuda_link import _abi, _channels
 from test_other_pythons import found
 
@@ -109,20 +109,19 @@ threading.Thread(target=importer.acquire, daemon=True).start() if sys.argv[2] ==
 """
 
 
-def exit_with_frames_alive(rounds):
-    for round in range(rounds):
-        how = ("plain", "thread")[round % 2]
+WAYS = ("plain", "thread")
+
+
+def test_exit_with_frames_alive():
+    for round in range(6):
+        how = WAYS[round % 2]
         ended = run_python(EXIT, str(round), how)
         assert (ended.returncode, ended.stderr) == (0, ""), f"round {round}, {how}"
 
 
-def test_exit_with_frames_alive():
-    exit_with_frames_alive(6)
-
-
 @pytest.mark.slow
 def test_200_exits_with_frames_alive():
-    exit_with_frames_alive(200 if cuda_link.backend.name == "core" else 60)  # two minutes, and one less
+    assert run_forks(EXIT, 200, "cuda_link numpy", *WAYS) == ["0 ''"] * 200
 
 
 FORK = """

@@ -13,7 +13,7 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import HAND_MADE, get_name, hand_made, look, versioned
-from conftest import LIMIT, run_python
+from conftest import LIMIT, run_forks, run_python
 from cuda_link import _abi, _dtypes
 
 RAW_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # called without the GIL
@@ -353,8 +353,7 @@ def test_exit_with_everything_alive():
 
 @pytest.mark.slow
 def test_exit_with_everything_alive_200_times():
-    for _ in range(200):
-        test_exit_with_everything_alive()
+    assert run_forks(EXIT, 200, "cuda_link numpy", "once") == ["7 ''"] * 200
 
 
 def test_indices_that_would_wrap():
