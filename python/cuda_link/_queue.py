@@ -181,10 +181,20 @@ class Queue:
     def _own(self, descriptors: _Descriptors) -> None:
         self._descriptors = descriptors
         self._begin()
+        util.register_after_fork(self, Queue._watch_again)
 
     def _begin(self) -> None:
         self._state = _State(self._descriptors)
+        self._watch()
+
+    def _watch(self) -> None:
+        """What the end of this queue, or of the process, does."""
         util.Finalize(self, _dropped, (self._state,), exitpriority=-5)
+
+    def _watch_again(self) -> None:
+        """Python 3.9 forgets what a spawned process has asked for while it was handed its arguments."""
+        if self._state.process == os.getpid():
+            self._watch()
 
     def _here(self) -> _State:
         """This process's part; a forked child begins one of its own."""

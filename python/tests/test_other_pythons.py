@@ -20,7 +20,7 @@ VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
 PACKAGE = Path(cuda_link.__file__).parent
 
 SMOKE = """
-import array, asyncio, ctypes, importlib, pathlib, sys
+import array, asyncio, ctypes, importlib, multiprocessing, pathlib, sys, tempfile
 import cuda_link
 from cuda_link import _abi
 
@@ -58,6 +58,18 @@ with cuda_link.open_exporter("smoke", shape=(2, 3), dtype="float32", kind="host"
 queue = cuda_link.Queue(2)
 queue.put({"a": bytes(5000)})
 assert queue.get(timeout=10) == {"a": bytes(5000)}
+
+# The end of a spawned process says goodbye: what it does not wait for is lost without a word.
+with tempfile.TemporaryDirectory() as folder:
+    pathlib.Path(folder, "putter.py").write_text(
+        "def put(queue):\\n    queue.put(bytes(100000)); queue.put('small'); queue.cancel_join_thread()\\n"
+    )
+    sys.path.insert(0, folder)
+    from putter import put
+    process = multiprocessing.get_context("spawn").Process(target=put, args=(queue,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0 and queue.get(timeout=10) == "small"
 queue.close()
 
 pixels = (ctypes.c_ubyte * 64)(*range(64))
