@@ -18,7 +18,7 @@ from ._backend import Backend, backend
 from ._backend import low as _low
 from ._channels import Channel, Consumer, channels, clean
 from ._copy import FrameCopy
-from ._description import Picture, Plane, Timing, formats
+from ._description import Plane, Timing, formats
 from ._dtypes import Dtype
 from ._errors import (
     BusyError,
@@ -79,6 +79,7 @@ from ._known.values import (
     ImportSpec,
     ProducerTimeoutError,
 )
+from ._picture import Picture, PictureFields
 from ._queue import Queue
 from ._slot import LentSlot
 from ._statistics import ExporterStatistics, ImporterStatistics
@@ -165,6 +166,7 @@ __all__ = [
     "OverwrittenError",
     "PeerLostError",
     "Picture",
+    "PictureFields",
     "Plane",
     "ProtocolError",
     "Queue",

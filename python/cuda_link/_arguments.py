@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import reprlib
+from fractions import Fraction
 from operator import index
 from typing import Any
 
@@ -24,6 +25,24 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
 
 def _range(least: int | None, most: int | None) -> str:
     return f"{least} or more" if most is None else f"{least} to {most}"
+
+
+def fraction(name: str, value: Any, what: str) -> Fraction:
+    """A number above 0 that the C structs have room for, as a Fraction or what makes one."""
+    try:
+        said = Fraction(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: it is {what}, a Fraction") from None
+    except (OverflowError, ValueError, ZeroDivisionError):
+        raise ValueError(f"{name}={value!r}: it is {what}, as Fraction(1, 25) or '1/25'") from None
+    if said <= 0:
+        raise ValueError(f"{name}={value!r}: it is {what}, more than 0")
+    if max(said.numerator, said.denominator) >= 2**32:
+        raise ValueError(
+            f"{name}={value!r}: this is {said}, and each of the two has 32 bits; perhaps "
+            f"{said.limit_denominator(100_000)!r} is meant?"
+        )
+    return said
 
 
 def text(name: str, value: Any) -> str:

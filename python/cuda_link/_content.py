@@ -7,8 +7,9 @@ from operator import index
 from typing import TYPE_CHECKING, Any
 
 from . import _dtypes, _frameworks
-from ._description import Layout, Picture, Plane
+from ._description import Layout, Plane
 from ._only_one import refuse_copies
+from ._picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,9 +8,10 @@ from fractions import Fraction
 from operator import index
 from typing import Any, NamedTuple
 
-from . import _abi, _arguments, _dtypes
+from . import _abi, _arguments, _dtypes, _picture
 from ._backend import low
 from ._dtypes import Dtype
+from ._picture import Picture
 
 
 class Plane(NamedTuple):
@@ -38,28 +39,6 @@ class Plane(NamedTuple):
         return True
 
 
-class Picture(NamedTuple):
-    """What a frame's numbers mean as a picture. Colour: numbers of ITU-T H.273, 2 = not said."""
-
-    format: str
-    """As in docs/formats.md, "RGBA8"."""
-    width: int
-    height: int
-    primaries: int
-    transfer: int
-    matrix: int
-    range: int
-    """0 not said, 1 limited, 2 full."""
-    origin: int
-    """0: the first row is the top one, 1: the bottom one."""
-    alpha: int
-    """0 not said, 1 straight, 2 premultiplied, 3 ignored."""
-    field_order: int
-    chroma_location: int
-    pixel_aspect: Fraction | None
-    """Width of a pixel divided by its height, 1 = square; None = not said."""
-
-
 class Timing(NamedTuple):
     """When a frame is meant to be shown, in its producer's own clock."""
 
@@ -72,6 +51,7 @@ class Timing(NamedTuple):
     rate: Fraction | None
     """Frames per second; None = not said."""
     clock: str
+    """The name of that clock; "" = not said."""
 
 
 class Layout(NamedTuple):
@@ -95,24 +75,11 @@ def _plane(plane: _abi.Plane) -> Plane:
     return Plane(_text(plane.name), dtype, shape, strides, plane.offset, plane.bytes)
 
 
-def _picture(picture: _abi.Picture) -> Picture | None:
-    if not picture.format:
-        return None
-    name = low.format_name(picture.format) or f"0x{picture.format:08x}"
-    said = {field: getattr(picture, field) for field in Picture._fields[1:-1]}
-    aspect = _fraction(picture.pixel_aspect_numerator, picture.pixel_aspect_denominator)
-    return Picture(name, **said, pixel_aspect=aspect)
-
-
 def layout(raw: bytes) -> Layout:
     """Planes and picture of a description."""
     description = _abi.Description.from_buffer_copy(raw)
     planes = tuple(_plane(description.planes[i]) for i in range(description.plane_count))
-    return Layout(planes, _picture(description.picture))
-
-
-def _fraction(numerator: int, denominator: int) -> Fraction | None:
-    return Fraction(numerator, denominator) if denominator else None
+    return Layout(planes, _picture.read(description.picture))
 
 
 def timing(raw: bytes) -> Timing:
@@ -121,8 +88,8 @@ def timing(raw: bytes) -> Timing:
     return Timing(
         read.pts,
         read.duration,
-        _fraction(read.time_base_numerator, read.time_base_denominator),
-        _fraction(read.rate_numerator, read.rate_denominator),
+        _picture.fraction(read.time_base_numerator, read.time_base_denominator),
+        _picture.fraction(read.rate_numerator, read.rate_denominator),
         _text(read.clock),
     )
 
@@ -223,26 +190,58 @@ def formats() -> list[str]:
     return names
 
 
-def stamped(
-    description: _abi.Description,
-    pts: int | None,
-    duration: int | None,
-    time_base: Any | None,
-    user: bytes | None,
-) -> _abi.Description:
-    """The description with a frame's own timing and user data; itself when there are none."""
-    if pts is None and duration is None and time_base is None and user is None:
+def as_opened(description: _abi.Description, opened: _abi.Description) -> _abi.Description:
+    """What a channel's frames mean stays when they look different."""
+    description.timing = opened.timing
+    width, height = description.picture.width, description.picture.height
+    if description.picture.format == opened.picture.format:
+        description.picture = opened.picture
+        description.picture.width, description.picture.height = width, height
+    return description
+
+
+class Stamp(NamedTuple):
+    """What a sender says of one frame, or of all; None = as all, or not said."""
+
+    picture: Any = None
+    pts: int | None = None
+    duration: int | None = None
+    time_base: Any = None
+    rate: Any = None
+    clock: str | None = None
+
+    def put(self, description: _abi.Description) -> None:
+        """Writes it into a description."""
+        if self.picture is not None:
+            _picture.say(description.picture, self.picture)
+        timing = description.timing
+        timing.pts = 0 if self.pts is None else _arguments.whole("pts", self.pts)
+        timing.duration = 0 if self.duration is None else _arguments.whole("duration", self.duration)
+        if self.time_base is not None:
+            base = _arguments.fraction("time_base", self.time_base, "a number of seconds")
+            timing.time_base_numerator, timing.time_base_denominator = base.numerator, base.denominator
+        if self.rate is not None:
+            rate = _arguments.fraction("rate", self.rate, "a number of frames per second")
+            timing.rate_numerator, timing.rate_denominator = rate.numerator, rate.denominator
+        if self.clock is not None:
+            timing.clock = _clock(self.clock)
+
+
+NO_STAMP = Stamp()
+
+
+def _clock(name: Any) -> bytes:
+    encoded = _abi.encode(_arguments.text("clock", name), "clock") or b""
+    if len(encoded) > 15:
+        raise ValueError(f"clock={name!r}: {len(encoded)} bytes of UTF-8; 15 is most")
+    return encoded
+
+
+def stamped(description: _abi.Description, stamp: Stamp, user_size: int) -> _abi.Description:
+    """The description with a frame's own stamp and user data; itself when there are none."""
+    if stamp is NO_STAMP and not user_size:
         return description
     copy = _abi.Description.from_buffer_copy(description)
-    copy.timing.pts = 0 if pts is None else _arguments.whole("pts", pts)
-    copy.timing.duration = 0 if duration is None else _arguments.whole("duration", duration)
-    if time_base is not None:
-        try:
-            base = Fraction(time_base)
-        except TypeError:
-            raise TypeError(f"time_base={time_base!r}: it is a number of seconds, a Fraction") from None
-        except (OverflowError, ValueError):
-            raise ValueError(f"time_base={time_base}: it is a number of seconds") from None
-        copy.timing.time_base_numerator, copy.timing.time_base_denominator = base.numerator, base.denominator
-    copy.user_size = len(user) if user else 0
+    stamp.put(copy)
+    copy.user_size = user_size
     return copy

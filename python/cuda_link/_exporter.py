@@ -11,11 +11,13 @@ from typing import Any
 from . import _abi, _arguments, _description, _streams, _wait
 from ._array import Array
 from ._backend import low
+from ._description import NO_STAMP, Stamp
 from ._device_source import DeviceSource
 from ._end import End
 from ._errors import BusyError
 from ._importer import _device
 from ._oddities import detached
+from ._picture import Picture, PictureFields
 from ._plan import Plan, Planner
 from ._slot import LentSlot
 from ._statistics import ExporterStatistics, exporter_statistics
@@ -50,6 +52,9 @@ class ChannelExporter(End):
         pts: int | None = None,
         duration: int | None = None,
         time_base: Any = None,
+        rate: Any = None,
+        clock: str | None = None,
+        picture: PictureFields | Picture | None = None,
         user: Any = None,
         detach: bool = False,
     ) -> bool:
@@ -62,7 +67,9 @@ class ChannelExporter(End):
         opened with a picture format takes pictures of that format only, of any size.
         stream: after what `data` is complete; None = the array's own ordering.
         timeout: seconds to wait for a free slot; 0 = none, None = no limit.
-        pts, duration: when to show it, in units of time_base (seconds, a Fraction).
+        pts, duration: when to show it and for how long, in units of time_base; not said = 0.
+        time_base, rate, clock, picture: as in `open_exporter`, of this frame; None, and fields of a picture
+        that are left out: as there. Other ones than the frame before had take no new memory.
         user: bytes (or any buffer) that travel with the frame, at most user_size of `open_exporter`.
         detach: send tensors that require grad without their history; else they are refused.
 
@@ -71,8 +78,9 @@ class ChannelExporter(End):
         """
         data = detached(data) if detach else data
         after = None if stream is None else _streams.resolve(stream)
-        if timeout != 0 or not (pts is duration is time_base is user is None):
-            return self._send(self._planner.plan(data, after), after, timeout, pts, duration, time_base, user)
+        if timeout != 0 or not (pts is duration is time_base is picture is rate is clock is user is None):
+            stamp = Stamp(picture, pts, duration, time_base, rate, clock)
+            return self._send(self._planner.plan(data, after), after, timeout, stamp, user)
         sent: bool | None = self._send_as_before(data, after)
         if sent is None:
             plan = self._planner.plan(data, after)
@@ -95,13 +103,11 @@ class ChannelExporter(End):
         plan: Plan,
         after: _streams.Stream | None,
         timeout: float | None,
-        pts: int | None = None,
-        duration: int | None = None,
-        time_base: Any = None,
+        stamp: Stamp = NO_STAMP,
         user: Any = None,
     ) -> bool:
         own_data = None if user is None else _user_bytes(user)
-        description = _description.stamped(plan.description, pts, duration, time_base, own_data)
+        description = _description.stamped(plan.description, stamp, len(own_data or b""))
         limit = _wait.nanoseconds(timeout)
         try:
             if plan.device:
@@ -233,6 +239,9 @@ class ChannelExporter(End):
         pts: int | None = None,
         duration: int | None = None,
         time_base: Any = None,
+        rate: Any = None,
+        clock: str | None = None,
+        picture: PictureFields | Picture | None = None,
         user_size: int = 0,
     ) -> LentSlot:
         """Lends the next slot, to be written in place with no copy:
@@ -242,18 +251,20 @@ class ChannelExporter(End):
 
         shape, dtype, format, planes: as in `open_exporter`; none of them = as there.
         stream: after what the pixels will be complete; None = when the block ends.
-        timeout, pts, duration, time_base: as in `send`. user_size: bytes of `slot.user`.
+        timeout, pts, duration, time_base, rate, clock, picture: as in `send`.
+        user_size: bytes of `slot.user`.
 
-        Errors, at the begin of the with-block: BusyError (every slot is held; counted as dropped),
-        ClosedError, NoSpaceError, ValueError.
+        Errors: TypeError, ValueError. At the begin of the with-block: BusyError (every slot is held; counted
+        as dropped), ClosedError, NoSpaceError, ValueError.
         """
         description = self._description
         if not (shape is None and dtype is None and format is None and planes is None):
             description = _description.make(shape, dtype, format, planes)
-        if user_size != 0 or not (pts is duration is time_base is None):
+            _description.as_opened(description, self._description)
+        if user_size != 0 or not (pts is duration is time_base is picture is rate is clock is None):
             size = _arguments.whole("user_size", user_size, 0, _abi.MAX_USER_SIZE)
-            user = bytes(size) if size else None
-            description = _description.stamped(description, pts, duration, time_base, user)
+            stamp = Stamp(picture, pts, duration, time_base, rate, clock)
+            description = _description.stamped(description, stamp, size)
         return LentSlot(self, description, stream, _wait.nanoseconds(timeout))
 
     # ---- consumers
@@ -300,6 +311,10 @@ def open_exporter(
     dtype: Any = None,
     format: str | None = None,
     planes: dict[str, Any] | None = None,
+    picture: PictureFields | Picture | None = None,
+    time_base: Any = None,
+    rate: Any = None,
+    clock: str | None = None,
     kind: str = "auto",
     slots: int = 0,
     max_slots: int = 0,
@@ -318,6 +333,12 @@ def open_exporter(
     torch, "uint8" when left out). Larger and other frames may come later.
     format: instead of dtype, a picture format ("RGBA8", "NV12", ...) with shape=(height, width).
     planes: instead of both, {name: (shape, dtype)}: up to 16 tensors.
+    picture: with a format, what the numbers mean: {"range": "full", "primaries": "bt709"}, fields and words
+    as in `PictureFields`, or all that another one's `frame.picture` says (its size does not matter). What is
+    left out is not said, and pictures are progressive with the top row first.
+    time_base: the unit of pts and duration: seconds, a Fraction (or what makes one: "1/25").
+    rate: frames per second, a Fraction.
+    clock: the name of the clock that pts is of, at most 15 bytes of UTF-8. None: not said; so the others.
     kind: "auto" (a GPU where there is one, else host; statistics().reason says why), "host", "vmm",
     "ipc".
     slots, max_slots: frames in the ring to begin with, and at most; 0 = 4 and 16.
@@ -336,6 +357,7 @@ def open_exporter(
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {kind!r}; it is one of {', '.join(KINDS)}")
     description = _description.make(shape, dtype, format, planes)
+    Stamp(picture, time_base=time_base, rate=rate, clock=clock).put(description)
     if isinstance(allowed_users, (str, bytes)):
         raise TypeError(f"allowed_users={allowed_users!r}; it is a list of uids")
     try:

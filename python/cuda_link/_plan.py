@@ -142,7 +142,7 @@ class Planner:
         for name, part in sources:
             dtype = part.dtype
             low.describe_tensor(description, name, dtype.code, dtype.bits, dtype.lanes, part.shape)
-        return description
+        return _description.as_opened(description, self._opened_description)
 
     def _describe_picture(self, sources: list[tuple[str | None, Source]]) -> _abi.Description:
         """A picture of the format that the channel was opened with: all planes by name, or the first one
@@ -161,9 +161,9 @@ class Planner:
                 and first
                 and (first.dtype, first.shape) == (planes[0].dtype, planes[0].shape)
             ):
-                return self._with_colour(description)
+                return _description.as_opened(description, self._opened_description)
             if {name: (part.dtype, part.shape) for name, part in sources} == wanted:
-                return self._with_colour(description)
+                return _description.as_opened(description, self._opened_description)
         given = {name or "array": f"{part.dtype.name} {part.shape}" for name, part in sources}
         expected = {plane.name: f"{plane.dtype.name} {plane.shape}" for plane in self._opened.planes}
         raise ValueError(
@@ -189,10 +189,3 @@ class Planner:
             if len(shape) > axes[1] and 0 < shape[axes[0]] < 65536 and 0 < shape[axes[1]] < 65536:
                 sizes.append((shape[axes[0]], shape[axes[1]]))
         return sizes
-
-    def _with_colour(self, description: _abi.Description) -> _abi.Description:
-        """What the channel's pictures mean stays when their size changes."""
-        width, height = description.picture.width, description.picture.height
-        description.picture = self._opened_description.picture
-        description.picture.width, description.picture.height = width, height
-        return description

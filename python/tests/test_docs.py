@@ -17,7 +17,7 @@ from conftest import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ROOT / "docs"
-NAMES = ("README", "docs/python", "docs/frameworks", "docs/exchange", "docs/migration")
+NAMES = ("README", "docs/python", "docs/frameworks", "docs/exchange", "docs/formats", "docs/migration")
 
 
 def blocks(name):
