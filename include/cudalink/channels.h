@@ -21,6 +21,15 @@ extern "C" {
 /* In place of a count: that consumer's library does not count, or the producer's does not tell. */
 #define CUDALINK_NOT_TOLD UINT64_MAX
 
+/* Latencies are counted by how long they were, four buckets per doubling: bucket 0 below 1024 ns, the last one
+ * everything from 12.9 s on. */
+#define CUDALINK_LATENCY_BUCKETS 96
+/* The least latency, in ns, that this bucket counts; it ends where the next one begins. `bucket` is less than
+ * CUDALINK_LATENCY_BUCKETS. */
+static inline uint64_t cudalink_latency_bucket_start(uint32_t bucket) {
+  return bucket ? (uint64_t)(4u + (bucket - 1u) % 4u) << (8u + (bucket - 1u) / 4u) : 0u;
+}
+
 /* One consumer of a channel, as its producer sees it. */
 typedef struct cudalink_consumer_info {
   int32_t pid; /* in the producer's pid namespace; 0 = in another one */
@@ -38,6 +47,9 @@ typedef struct cudalink_consumer_info {
   uint64_t missed;   /* frames that it never got, as in cudalink_frame.missed */
   uint64_t latency;  /* ns from publish to acquire, of `measured` frames together */
   uint64_t measured; /* frames: those for which it slept, and one in 16 of the others */
+  /* The measured frames by their latency (cudalink_latency_bucket_start); all CUDALINK_NOT_TOLD where nobody
+   * tells them. Each is exact, together they may be of a moment later than `measured`. */
+  uint64_t latencies[CUDALINK_LATENCY_BUCKETS];
 } cudalink_consumer_info;
 
 typedef struct cudalink_channel_info {

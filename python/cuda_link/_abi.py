@@ -28,6 +28,7 @@ MAX_PLANES = 16
 MAX_DIMENSIONS = 8
 MAX_HOLD = 16
 MAX_USER_SIZE = 65536
+LATENCY_BUCKETS = 96
 
 KIND_HOST = 1
 
@@ -378,6 +379,7 @@ class ConsumerInfo(Structure):
         ("missed", c_uint64),
         ("latency", c_uint64),
         ("measured", c_uint64),
+        ("latencies", c_uint64 * LATENCY_BUCKETS),
     ]
 
 

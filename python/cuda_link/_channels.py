@@ -50,6 +50,10 @@ class Consumer(NamedTuple):
     """ns from publish to acquire, of `measured` frames together."""
     measured: int | None
     """Frames: those for which it slept, and one in 16 of the others."""
+    latencies: tuple[int, ...] | None
+    """The measured frames by their latency, four counts per doubling: element 0 counts those below 1024 ns,
+    element i those from (4 + (i - 1) % 4) << (8 + (i - 1) // 4) ns on, up to where the next one begins.
+    None: not told."""
 
 
 class Channel(NamedTuple):
@@ -94,11 +98,13 @@ def _text(field: bytes) -> str:
 def _consumer(info: Any) -> Consumer:
     values = {field: getattr(info, field) for field in Consumer._fields}
     values.update({count: None for count in _COUNTS if values[count] == _NOT_TOLD})
+    latencies = tuple(values["latencies"])
     values.update(
         program=_text(info.program),
         group=_text(info.group),
         policy=_POLICIES.get(info.policy, str(info.policy)),
         isolated=bool(info.isolated),
+        latencies=None if latencies[0] == _NOT_TOLD else latencies,
     )
     return Consumer(**values)
 

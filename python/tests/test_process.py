@@ -189,6 +189,8 @@ def test_channels():
             assert (consumer.policy, consumer.hold, consumer.held) == ("in_order", 2, 1)
             assert (consumer.received, consumer.missed, consumer.measured) == (1, 0, 1)
             assert consumer.latency is not None and consumer.latency > 0
+            assert consumer.latencies is not None and len(consumer.latencies) == 96
+            assert sum(consumer.latencies) == 1
             assert importer.statistics().slots == channel.slots == exporter.statistics().slots
             assert exporter.statistics().gpu_waits == 0
             frame.release()
@@ -197,8 +199,10 @@ def test_channels():
 
 def test_what_a_consumer_does_not_count_is_none():
     info = _abi.ConsumerInfo(received=2**64 - 1, missed=2**64 - 1, latency=2**64 - 1, measured=2**64 - 1)
+    info.latencies[:] = [2**64 - 1] * 96
     consumer = _channels._consumer(info)
     assert (consumer.received, consumer.missed, consumer.latency, consumer.measured) == (None,) * 4
+    assert consumer.latencies is None
     assert consumer.position == 0
 
 

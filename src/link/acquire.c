@@ -278,8 +278,10 @@ static void tell_counts(const struct acquire *acquire, struct link_attachment *a
   tell(&mailbox->received, ++attachment->received);
   if (frame->missed) tell(&mailbox->missed, attachment->missed += frame->missed);
   if (!acquire->slept && attachment->received % MEASURED_ONE_IN != 1) return;
-  attachment->latency += acquire->slept ? acquire->latency : latency_of(frame);
-  tell(&mailbox->latency, attachment->latency);
+  uint64_t latency = acquire->slept ? acquire->latency : latency_of(frame);
+  wire_word *bucket = &mailbox->latencies[wire_latency_bucket(latency)];
+  tell(bucket, atomic_load_explicit(bucket, memory_order_relaxed) + 1); /* nobody else writes it */
+  tell(&mailbox->latency, attachment->latency += latency);
   tell(&mailbox->measured, ++attachment->measured);
 }
 

@@ -59,7 +59,8 @@ static bool add(struct list *list, const char *file) {
     asked->info.status = status == CUDALINK_ERROR_NOT_FOUND ? CUDALINK_ERROR_LOST : status;
     return true;
   }
-  struct wire_plain question = {.value = WIRE_STATUS_COUNTS | WIRE_STATUS_DEVICE};
+  struct wire_plain question = {.value = WIRE_STATUS_COUNTS | WIRE_STATUS_DEVICE |
+                                         WIRE_STATUS_LATENCIES};
   wire_message_start(&question, WIRE_STATUS, sizeof question);
   os_send(asked->handle, &question, sizeof question, NULL, 0);
   return true;
@@ -83,6 +84,15 @@ static void fill_consumer(cudalink_consumer_info *out, const struct wire_status_
                                   .measured = counts->measured};
   memcpy(out->program, in->program, sizeof out->program);
   memcpy(out->group, in->group, sizeof out->group);
+  memset(out->latencies, 0xff, sizeof out->latencies); /* CUDALINK_NOT_TOLD */
+}
+
+/* Behind the device, if the producer knows of them. */
+static void fill_latencies(cudalink_channel_info *out, struct wire_status_reply *in) {
+  const struct wire_status_latencies *latencies = wire_status_latencies_at(in);
+  if ((const char *)latencies >= (const char *)in + in->head.bytes) return;
+  for (uint32_t c = 0; c < in->count_count; c++)
+    memcpy(out->consumers[c].latencies, latencies[c].counts, sizeof latencies[c].counts);
 }
 
 static void fill_device(cudalink_channel_info *out, const struct wire_status_device *in) {
@@ -122,17 +132,18 @@ static void fill(cudalink_channel_info *out, struct wire_status_reply *in) {
   out->consumer_count = in->consumer_count;
   for (uint32_t c = 0; c < in->consumer_count; c++)
     fill_consumer(&out->consumers[c], &in->consumers[c], counts ? &counts[c] : &not_told);
+  fill_latencies(out, in);
 }
 
-/* The answer, if it is there; the socket is closed once there is nothing more to come. */
-static void receive(struct asked *asked) {
-  static _Thread_local _Alignas(64) unsigned char buffer[WIRE_MAX_MESSAGE];
+/* The answer, if it is there; the socket is closed once there is nothing more to come. `buffer` has room for any
+ * message: an answer may be longer than what a thread's own memory should have. */
+static void receive(struct asked *asked, void *buffer) {
   size_t size;
-  int status = os_receive(asked->handle, buffer, sizeof buffer, &size, NULL, NULL);
+  int status = os_receive(asked->handle, buffer, WIRE_MAX_MESSAGE, &size, NULL, NULL);
   if (status == CUDALINK_ERROR_BUSY) return;
   int type = status < 0 ? status : wire_message_check(buffer, size);
   if (type == WIRE_STATUS_REPLY)
-    fill(&asked->info, (struct wire_status_reply *)buffer);
+    fill(&asked->info, buffer);
   else if (type == WIRE_REFUSED)
     asked->info.status = ((const struct wire_refused *)buffer)->error;
   else
@@ -142,9 +153,11 @@ static void receive(struct asked *asked) {
 
 static void wait_answers(struct list *list, uint64_t deadline) {
   struct pollfd *polls = calloc(list->count ? list->count : 1, sizeof *polls);
+  void *buffer = malloc(WIRE_MAX_MESSAGE);
+  bool has_memory = polls && buffer;
   for (;;) {
     size_t open = 0;
-    for (size_t i = 0; i < list->count && polls; i++) {
+    for (size_t i = 0; i < list->count && has_memory; i++) {
       polls[i] = (struct pollfd){.fd = list->asked[i].handle, .events = POLLIN};
       open += list->asked[i].handle != OS_NO_HANDLE;
     }
@@ -153,10 +166,11 @@ static void wait_answers(struct list *list, uint64_t deadline) {
     uint64_t left = (deadline - now + 999999) / 1000000;
     if (poll(polls, list->count, left > 60000 ? 60000 : (int)left) < 0) continue;
     for (size_t i = 0; i < list->count; i++)
-      if (polls[i].revents) receive(&list->asked[i]);
+      if (polls[i].revents) receive(&list->asked[i], buffer);
   }
   for (size_t i = 0; i < list->count; i++)
     os_handle_close(&list->asked[i].handle);
+  free(buffer);
   free(polls);
 }
 

@@ -119,6 +119,7 @@ struct link_member {
   bool untold;     /* its queue was full: it lacks what others were told */
   bool maps_pools; /* and may: an isolated one gets copies */
   bool counts;     /* in its mailbox, for status */
+  bool latencies;  /* by their length, too */
   int32_t group;   /* index, or -1 */
   struct os_credentials who;
   char program[CUDALINK_PROGRAM_SIZE];

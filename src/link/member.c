@@ -79,6 +79,7 @@ struct link_member *link_member_join(struct link_exporter *exporter,
   member->gpu_wait = hello->gpu_wait != 0;
   member->maps_pools = (hello->features & WIRE_FEATURE_POOL) && !hello->isolated;
   member->counts = (hello->features & WIRE_FEATURE_COUNTS) != 0;
+  member->latencies = (hello->features & WIRE_FEATURE_LATENCIES) != 0;
   member->group = group;
   member->who = connection->who;
   memcpy(member->program, hello->program, sizeof member->program);

@@ -77,7 +77,7 @@ static void handshake_fire(struct service_timer *timer) {
 static void say_hello(struct link_importer *importer, os_handle handle) {
   const cudalink_importer_spec *spec = &importer->spec;
   struct wire_hello hello = {
-      .features = WIRE_FEATURE_POOL | WIRE_FEATURE_COUNTS |
+      .features = WIRE_FEATURE_POOL | WIRE_FEATURE_COUNTS | WIRE_FEATURE_LATENCIES |
                   (service_isolation() == OS_ISOLATED_NOT ? WIRE_FEATURE_SHARED_TABLE : 0),
       .policy = spec->policy,
       .hold = spec->hold,

@@ -48,14 +48,32 @@ static void fill_counts(struct wire_status_counts *out, const struct link_member
                                      .measured = told(&mailbox->measured)};
 }
 
+static bool with_latencies(uint64_t wanted) {
+  const uint64_t all = WIRE_STATUS_COUNTS | WIRE_STATUS_DEVICE | WIRE_STATUS_LATENCIES;
+  return (wanted & all) == all;
+}
+
+static void fill_latencies(struct wire_status_latencies *out, const struct link_member *member) {
+  const struct wire_mailbox *mailbox = member->mailbox;
+  if (!member->latencies) {
+    memset(out, 0xff, sizeof *out);
+    return;
+  }
+  for (uint32_t b = 0; b < CUDALINK_LATENCY_BUCKETS; b++)
+    out->counts[b] = told(&mailbox->latencies[b]);
+}
+
 static void fill_consumers(struct link_exporter *exporter, struct wire_status_reply *reply,
-                           uint64_t now, bool with_counts) {
+                           uint64_t now, uint64_t wanted) {
+  bool with_counts = wanted & WIRE_STATUS_COUNTS;
   uint32_t c = 0;
   reply->consumer_count = (uint32_t)__builtin_popcountll(exporter->present_mask);
   reply->count_count = with_counts ? reply->consumer_count : 0;
   LINK_EACH_OF(exporter->present_mask, m) {
     fill_consumer(&reply->consumers[c], exporter, &exporter->members[m], now);
     if (with_counts) fill_counts(&wire_status_counts_of(reply)[c], &exporter->members[m]);
+    if (with_latencies(wanted))
+      fill_latencies(&wire_status_latencies_at(reply)[c], &exporter->members[m]);
     c++;
   }
 }
@@ -93,13 +111,14 @@ static size_t fill_status(struct link_exporter *exporter, struct wire_status_rep
   reply->width = reply->format ? exporter->newest_width : 0;
   reply->height = reply->format ? exporter->newest_height : 0;
   reply->plane_count = exporter->newest_planes;
-  fill_consumers(exporter, reply, now, wanted & WIRE_STATUS_COUNTS);
+  fill_consumers(exporter, reply, now, wanted);
   pthread_mutex_unlock(&exporter->object.mutex);
   size_t bytes = offsetof(struct wire_status_reply, consumers) +
                  reply->consumer_count * sizeof reply->consumers[0] +
                  reply->count_count * sizeof(struct wire_status_counts);
   if (wanted & WIRE_STATUS_DEVICE)
     bytes += fill_device(wire_status_device_at(reply), exporter->device);
+  if (with_latencies(wanted)) bytes += reply->count_count * sizeof(struct wire_status_latencies);
   return bytes;
 }
 

@@ -7,6 +7,7 @@
 #ifndef CUDALINK_SRC_WIRE_MAILBOX_H
 #define CUDALINK_SRC_WIRE_MAILBOX_H
 
+#include "cudalink/channels.h"
 #include "wire/control.h"
 
 #define WIRE_MAX_ENTRIES 17u /* leases: hold (16) + 1 */
@@ -38,6 +39,9 @@ struct wire_mailbox {
   wire_word mirrored_from;        /* first sequence whose mirror is written; 0 = none */
   wire_word offer;                /* shared: wire_offer_word */
   uint64_t reserved1[4];
+
+  /* Consumer's CPU, for people, as the first line. Behind what older libraries know of the page. */
+  _Alignas(64) wire_word latencies[CUDALINK_LATENCY_BUCKETS]; /* of `measured` frames */
 };
 
 #define WIRE_MAILBOX_MAGIC UINT64_C(0x314c49414d4b4c21)
@@ -53,7 +57,17 @@ _Static_assert(offsetof(struct wire_mailbox, streams) == 328, "layout");
 _Static_assert(offsetof(struct wire_mailbox, done) == 384, "layout");
 _Static_assert(offsetof(struct wire_mailbox, mirror) == 576, "layout");
 _Static_assert(offsetof(struct wire_mailbox, verdict) == 1088, "layout");
-_Static_assert(sizeof(struct wire_mailbox) == 1152, "layout");
+_Static_assert(offsetof(struct wire_mailbox, latencies) == 1152, "layout");
+_Static_assert(sizeof(struct wire_mailbox) == 1920, "layout");
+_Static_assert(sizeof(struct wire_mailbox) <= 4096, "whole in the page that every mailbox has");
+
+/* Where a latency is counted: the last bucket that does not begin behind it. */
+static inline uint32_t wire_latency_bucket(uint64_t ns) {
+  if (ns < 1024) return 0;
+  uint32_t doublings = 63u - (uint32_t)__builtin_clzll(ns); /* 10 or more */
+  uint32_t bucket = 1 + (doublings - 10) * 4 + (uint32_t)(ns >> (doublings - 2) & 3u);
+  return bucket < CUDALINK_LATENCY_BUCKETS ? bucket : CUDALINK_LATENCY_BUCKETS - 1;
+}
 
 /* A lease word is ticket:34 | generation:24 | slot:6, never 0: tickets start at 1. */
 #define WIRE_GENERATION_MASK UINT64_C(0xffffff)

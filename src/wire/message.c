@@ -365,14 +365,19 @@ static int check_head(const struct wire_message_head *head, size_t bytes) {
 }
 
 /* Exact for its type. A STATUS_REPLY is as long as its two counts say, which are checked by their rows of
- * the table before the lists are read, or by one device longer. */
+ * the table before the lists are read, or by one device longer, or by that and latencies for each count. */
 static int check_size(const struct wire_message_head *head, size_t bytes) {
   size_t wanted = types[head->type].bytes;
   if (head->type == WIRE_STATUS_REPLY && bytes >= wanted) {
     const struct wire_status_reply *reply = (const void *)head;
-    if (reply->consumer_count <= WIRE_MAX_CONSUMERS && reply->count_count <= WIRE_MAX_CONSUMERS)
-      wanted = status_reply_bytes(reply);
-    if (bytes == wanted + sizeof(struct wire_status_device)) return CUDALINK_OK;
+    bool in_range =
+        reply->consumer_count <= WIRE_MAX_CONSUMERS && reply->count_count <= WIRE_MAX_CONSUMERS;
+    if (in_range) wanted = status_reply_bytes(reply);
+    size_t with_device = wanted + sizeof(struct wire_status_device);
+    if (bytes == with_device) return CUDALINK_OK;
+    if (in_range &&
+        bytes == with_device + reply->count_count * sizeof(struct wire_status_latencies))
+      return CUDALINK_OK;
   }
   if (bytes == wanted) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_PROTOCOL, "%s: %zu bytes; it must have %zu",

@@ -51,6 +51,7 @@ _Static_assert(sizeof(struct wire_message_head) == 16, "layout");
 #define WIRE_FEATURE_SHARED_TABLE 1u /* its sockets are in its program's descriptor table */
 #define WIRE_FEATURE_POOL 2u         /* a consumer that maps blocks of pools */
 #define WIRE_FEATURE_COUNTS 4u       /* a consumer that counts in its mailbox what it takes */
+#define WIRE_FEATURE_LATENCIES 8u    /* and by how long that took */
 
 struct wire_hello {
   struct wire_message_head head;
@@ -135,9 +136,10 @@ struct wire_pool_block_gone {
   uint64_t number;
 };
 
-#define WIRE_BYE_UNMAPPED 1u  /* else 0 */
-#define WIRE_STATUS_COUNTS 1u /* what consumers count is wanted, too */
-#define WIRE_STATUS_DEVICE 2u /* and where the frames lie */
+#define WIRE_BYE_UNMAPPED 1u     /* else 0 */
+#define WIRE_STATUS_COUNTS 1u    /* what consumers count is wanted, too */
+#define WIRE_STATUS_DEVICE 2u    /* and where the frames lie */
+#define WIRE_STATUS_LATENCIES 4u /* and latencies by their length; only beside these two */
 
 struct wire_plain { /* MAPPED, JOINED, RELEASED, BELL, BYE, CLOSED, STATUS */
   struct wire_message_head head;
@@ -174,6 +176,12 @@ struct wire_status_device {
 };
 _Static_assert(sizeof(struct wire_status_device) == 16 + 96 + 16, "layout");
 
+/* Of one consumer; all CUDALINK_NOT_TOLD: it does not count these. */
+struct wire_status_latencies {
+  uint64_t counts[CUDALINK_LATENCY_BUCKETS]; /* as in its mailbox */
+};
+_Static_assert(sizeof(struct wire_status_latencies) == 768, "layout");
+
 struct wire_status_reply {
   struct wire_message_head head;
   char channel[CUDALINK_NAME_MAX + 1 + 7];
@@ -190,6 +198,7 @@ struct wire_status_reply {
   struct wire_status_consumer consumers[WIRE_MAX_CONSUMERS]; /* only consumer_count are sent */
   struct wire_status_counts room[WIRE_MAX_CONSUMERS];        /* where counts lie behind all 64 */
   struct wire_status_device room_behind; /* behind the last count, or not sent */
+  struct wire_status_latencies room_last[WIRE_MAX_CONSUMERS]; /* behind the device, or none */
 };
 _Static_assert(offsetof(struct wire_status_reply, consumers) ==
                    16 + 208 + 32 + 16 + 48 + 16 + 32 + 160 + 8,
@@ -203,6 +212,12 @@ static inline struct wire_status_counts *wire_status_counts_of(struct wire_statu
 /* Where the device is, if it was sent: if the message does not end there. */
 static inline struct wire_status_device *wire_status_device_at(struct wire_status_reply *reply) {
   return (struct wire_status_device *)(void *)&wire_status_counts_of(reply)[reply->count_count];
+}
+
+/* Where those of the first consumer are, if they were sent: if the message does not end there. */
+static inline struct wire_status_latencies *wire_status_latencies_at(
+    struct wire_status_reply *reply) {
+  return (struct wire_status_latencies *)(void *)&wire_status_device_at(reply)[1];
 }
 
 #define WIRE_MAX_MESSAGE sizeof(struct wire_status_reply)

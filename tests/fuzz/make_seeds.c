@@ -58,7 +58,7 @@ static void write_messages(void) {
   write_message(&reply, WIRE_STATUS_REPLY,
                 offsetof(struct wire_status_reply, consumers) +
                     2 * (sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts)) +
-                    sizeof(struct wire_status_device));
+                    sizeof(struct wire_status_device) + 2 * sizeof(struct wire_status_latencies));
 }
 
 static void write_descriptions(void) {

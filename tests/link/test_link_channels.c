@@ -92,6 +92,19 @@ static void everything_is_told(void **state) {
 
 static cudalink_consumer_info first_consumer(void) { return get("cam").consumers[0]; }
 
+/* How many latencies are counted by their length; their sum must fit between the bounds of the buckets. */
+static uint64_t by_length(const cudalink_consumer_info *consumer) {
+  uint64_t count = 0, least = 0, most = 0;
+  for (uint32_t i = 0; i + 1 < CUDALINK_LATENCY_BUCKETS; i++) {
+    count += consumer->latencies[i];
+    least += consumer->latencies[i] * cudalink_latency_bucket_start(i);
+    most += consumer->latencies[i] * cudalink_latency_bucket_start(i + 1);
+  }
+  if (!consumer->latencies[CUDALINK_LATENCY_BUCKETS - 1])
+    assert_in_range(consumer->latency, least, most);
+  return count + consumer->latencies[CUDALINK_LATENCY_BUCKETS - 1];
+}
+
 static void take_one(cudalink_exporter exporter, cudalink_importer importer) {
   test_send(exporter);
   cudalink_frame frame = test_take(importer);
@@ -116,6 +129,7 @@ static void consumers_count(void **state) {
   assert_int_equal(consumer.missed, 0);
   assert_int_equal(consumer.measured, 3); /* the first one and one in 16: they were there already */
   assert_in_range(consumer.latency, 1, cudalink_now() - start);
+  assert_int_equal(by_length(&consumer), consumer.measured);
   for (int i = 0; i < 3; i++)
     test_send(exporter);
   take_one(exporter, importer);
@@ -124,7 +138,9 @@ static void consumers_count(void **state) {
   assert_ok(cudalink_importer_close(importer));
   test_join(&importer, .name = "cam"); /* each connection counts for itself */
   UNTIL(get("cam").consumer_count == 1);
-  assert_int_equal(first_consumer().received, 0);
+  cudalink_consumer_info fresh = first_consumer();
+  assert_int_equal(fresh.received, 0);
+  assert_int_equal(by_length(&fresh), 0);
   assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
 }
@@ -150,7 +166,9 @@ static void latency_of_a_sleeper(void **state) {
     UNTIL(cudalink_importer_get_statistics(importer, &statistics) == 0 && statistics.waits == i);
     test_send(exporter);
     pthread_join(thread, NULL);
-    assert_int_equal(first_consumer().measured, 1 + i);
+    cudalink_consumer_info consumer = first_consumer();
+    assert_int_equal(consumer.measured, 1 + i);
+    assert_int_equal(by_length(&consumer), 1 + i);
   }
   assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
@@ -186,9 +204,89 @@ static void an_older_observer(void **state) {
   size_t with_counts = least + sizeof(struct wire_status_counts);
   assert_int_equal(ask(WIRE_STATUS_COUNTS, &answer), with_counts);
   assert_int_equal(ask(WIRE_STATUS_DEVICE, &answer), least + sizeof(struct wire_status_device));
-  assert_int_equal(ask(UINT64_MAX, &answer), with_counts + sizeof(struct wire_status_device));
+  size_t with_device = with_counts + sizeof(struct wire_status_device);
+  assert_int_equal(ask(WIRE_STATUS_COUNTS | WIRE_STATUS_DEVICE, &answer), with_device);
+  assert_int_equal(ask(UINT64_MAX & ~UINT64_C(1), &answer),
+                   least + sizeof(struct wire_status_device)); /* no counts, no lengths of them */
+  assert_int_equal(ask(UINT64_MAX & ~UINT64_C(2), &answer), with_counts);
+  assert_int_equal(ask(UINT64_MAX, &answer), with_device + sizeof(struct wire_status_latencies));
   assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
+}
+
+/* A member of the channel, as far as its producer can see. */
+static os_handle join_by_hand(uint64_t features) {
+  static _Alignas(64) unsigned char welcome[WIRE_MAX_MESSAGE];
+  os_handle handle, handles[OS_MAX_HANDLES];
+  int count = OS_MAX_HANDLES;
+  size_t size;
+  struct wire_plain mapped = {.value = 0};
+  struct wire_hello hello = {.hold = 1, .kinds = 0xff, .channel = "cam", .features = features};
+  wire_message_start(&hello, WIRE_HELLO, sizeof hello);
+  wire_message_start(&mapped, WIRE_MAPPED, sizeof mapped);
+  assert_ok(os_connect(test_folder, "cam", &handle));
+  assert_ok(os_send(handle, &hello, sizeof hello, NULL, 0));
+  assert_true(os_readable(handle, OS_FOREVER));
+  assert_ok(os_receive(handle, welcome, sizeof welcome, &size, handles, &count));
+  for (int h = 0; h < count; h++)
+    os_handle_close(&handles[h]);
+  assert_ok(os_send(handle, &mapped, sizeof mapped, NULL, 0));
+  return handle;
+}
+
+/* A consumer of that library says what it counts; what it does not is not told, and not shown as 0. */
+static void an_older_consumer(void **state) {
+  (void)state;
+  static const uint64_t features[] = {0, WIRE_FEATURE_COUNTS,
+                                      WIRE_FEATURE_COUNTS | WIRE_FEATURE_LATENCIES};
+  cudalink_exporter exporter;
+  test_open(&exporter, .name = "cam");
+  for (size_t i = 0; i < sizeof features / sizeof *features; i++) {
+    os_handle handle = join_by_hand(features[i]);
+    UNTIL(get("cam").consumer_count == 1);
+    cudalink_consumer_info consumer = first_consumer();
+    assert_int_equal(consumer.received, features[i] ? 0 : CUDALINK_NOT_TOLD);
+    for (uint32_t b = 0; b < CUDALINK_LATENCY_BUCKETS; b++)
+      assert_int_equal(consumer.latencies[b], i == 2 ? 0 : CUDALINK_NOT_TOLD);
+    os_handle_close(&handle);
+    UNTIL(get("cam").consumer_count == 0);
+  }
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+/* Answers one question as a library does that knows of counts and devices, and of nothing behind them. */
+static void *answer_as_before(void *listener) {
+  static struct wire_status_reply answer = {
+      .channel = "old", .kind = CUDALINK_KIND_HOST, .consumer_count = 1, .count_count = 1};
+  struct wire_plain question;
+  size_t bytes = offsetof(struct wire_status_reply, consumers) +
+                 sizeof(struct wire_status_consumer) + sizeof(struct wire_status_counts) +
+                 sizeof(struct wire_status_device);
+  int handle = accept(*(int *)listener, NULL, NULL);
+  assert_int_equal(recv(handle, &question, sizeof question, 0), sizeof question);
+  wire_status_counts_of(&answer)->measured = 5;
+  wire_message_start(&answer, WIRE_STATUS_REPLY, bytes);
+  assert_int_equal(send(handle, &answer, bytes, 0), bytes);
+  close(handle);
+  return NULL;
+}
+
+static void an_older_producer(void **state) {
+  (void)state;
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  pthread_t thread;
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/old.sock", test_folder);
+  int listener = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+  assert_int_equal(bind(listener, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(pthread_create(&thread, NULL, answer_as_before, &listener), 0);
+  cudalink_consumer_info consumer = get("old").consumers[0];
+  pthread_join(thread, NULL);
+  assert_int_equal(consumer.measured, 5);
+  for (uint32_t b = 0; b < CUDALINK_LATENCY_BUCKETS; b++)
+    assert_int_equal(consumer.latencies[b], CUDALINK_NOT_TOLD);
+  close(listener);
+  unlink(address.sun_path);
 }
 
 /* For how long a frame is held counts from when it was taken, not from the first time that somebody
@@ -473,6 +571,8 @@ static const struct CMUnitTest tests[] = {
     test_case(consumers_count),
     test_case(latency_of_a_sleeper),
     test_case(an_older_observer),
+    test_case(an_older_consumer),
+    test_case(an_older_producer),
     test_case(the_list_is_sorted_and_complete),
     test_case(only_the_named_folder),
     test_case(what_is_not_there),

@@ -17,7 +17,7 @@ LIVE_KEYS = {
 }  # fmt: skip
 CONSUMER_KEYS = {
     "pid", "uid", "program", "group", "policy", "hold", "held", "held_us", "isolated", "behind",
-    "received", "missed", "latency_us",
+    "received", "missed", "latency_us", "latency_p50_us", "latency_p99_us",
 }  # fmt: skip
 SMALL = ("--size", "16x8", "--fps", 50)
 NAMES = ["with space", "a>>b", "quo\"te'", "umläut", "sla/sh", "back\\slash", "日本", "n" * 200]

@@ -5,6 +5,7 @@
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -21,8 +22,11 @@ CHANNEL_METRICS = {
 CONSUMER_METRICS = {
     "cudalink_consumer_held_frames", "cudalink_consumer_held_seconds", "cudalink_consumer_behind_frames",
     "cudalink_consumer_frames_received_total", "cudalink_consumer_frames_missed_total",
-    "cudalink_consumer_latency_seconds_total", "cudalink_consumer_latency_frames_total",
+    "cudalink_consumer_latency_seconds",
 }  # fmt: skip
+
+
+LATENCY = r" \d+(?:\.\d)?(?: [µm]?s)?/\d+(?:\.\d)? [µm]?s(?: |$)"
 
 
 class Connection(http.client.HTTPConnection):
@@ -63,6 +67,9 @@ class Watch(ProgramTest):
         self.assertEqual(channel["consumers"][0]["pid"], receiver.pid)
         consumer = lambda: look()["consumers"][0]  # noqa: E731
         self.wait_for(lambda: consumer()["fps"] > 0 and consumer()["latency_us"] > 0, "it takes frames")
+        seen = consumer()
+        self.assertGreater(seen["latency_p50_us"], 0)
+        self.assertGreaterEqual(seen["latency_p99_us"], seen["latency_p50_us"])
         self.assertGreater(consumer()["received"], 0)
         self.assertGreaterEqual(consumer()["missed"], 0)
         for process in (receiver, sender):
@@ -88,9 +95,13 @@ class Watch(ProgramTest):
     def test_text(self):
         sender = self.send()
         receiver = self.start("recv", "x", "--policy", "every")
-        self.wait_for(lambda: "every" in self.ask("watch", *QUICK, "--count", 1), "a consumer")
+        look = lambda: self.ask("watch", *QUICK, "--count", 1)  # noqa: E731
+        self.wait_for(lambda: len(re.findall(LATENCY, look())) == 2, "a consumer and its latency")
         title, channel, consumer, empty = self.ask("watch", *QUICK, "--count", 1).split("\n", 3)
         self.assertEqual(title.split()[:3], ["CHANNEL", "STATE", "FPS"])
+        self.assertEqual(title.count("LATENCY"), 1)
+        for row in (channel, consumer):
+            self.assertRegex(row, LATENCY)
         self.assertEqual(channel.split()[:2], ["x", "live"])
         self.assertTrue(consumer.startswith(f"└ cudalink {receiver.pid} "), consumer)
         self.assertEqual(empty, "\n")
@@ -139,10 +150,14 @@ class Prometheus(ProgramTest):
         found = {}
         for line in text.splitlines():
             if line.startswith("# TYPE "):
-                found[line.split()[2]] = []
+                metric, kind = line.split()[2:]
+                found[metric] = []
             elif not line.startswith("#"):
                 name, rest = line.split("{", 1)
                 labels, value = rest.rsplit("} ", 1)
+                if kind == "histogram":
+                    self.assertRegex(name, f"^{metric}_(bucket|sum|count)$")
+                    found.setdefault(name, [])
                 found[name].append((labels, float(value)))
         return found
 
@@ -181,9 +196,27 @@ class Prometheus(ProgramTest):
         self.wait_for(two_have_come, "two consumers")
         label = 'channel="quo\\"te \\\\ new\\nline",directory="' + str(self.channels) + '"'
         self.assertEqual(samples["cudalink_channel_up"], [(label, 1)])
+        self.check_histogram(samples)
         self.assertEqual(len({labels for labels, _ in samples["cudalink_consumer_behind_frames"]}), 2)
         for other in (*receivers, sender, process):
             self.interrupt(other)
+
+    def check_histogram(self, samples):
+        """Of each consumer, as Prometheus wants it: counts that grow with their bounds up to the count of all."""
+        metric = "cudalink_consumer_latency_seconds"
+        counts = dict(samples[f"{metric}_count"])
+        self.assertEqual(len(counts), 2)
+        sums = dict(samples[f"{metric}_sum"])
+        for labels, count in counts.items():
+            start = f'{labels},le="'
+            buckets = [(one[len(start) : -1], n) for one, n in samples[f"{metric}_bucket"] if one.startswith(start)]
+            bounds = [float(bound) for bound, _ in buckets]
+            self.assertEqual(len(bounds), 25)
+            self.assertEqual(bounds, sorted(bounds))
+            self.assertEqual(buckets[0][0], "1.024e-06")
+            self.assertEqual(buckets[-1], ("+Inf", count))
+            self.assertEqual([n for _, n in buckets], sorted(n for _, n in buckets))
+            self.assertGreaterEqual(sums[labels], 0)
 
     def test_socket(self):
         """For this user only, gone at the end, and what a killed one left is replaced."""

@@ -2,6 +2,7 @@
  *
  * Channels as rows of a table: what a consumer wrote about itself may be anything.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,37 +14,95 @@
 
 #include "channel_view.h"
 
-static char *rows_of(uint64_t latency, uint64_t measured) {
-  cudalink_channel_info channel = {.name = "view", .consumer_count = 1, .slots = 4};
+static cudalink_channel_info channel;
+
+/* A consumer with so many latencies in each of these two buckets. */
+static cudalink_consumer_info *consumer_with(uint32_t first, uint64_t first_count, uint32_t second,
+                                             uint64_t second_count) {
+  channel = (cudalink_channel_info){.name = "view", .consumer_count = 1, .slots = 4};
+  channel.consumers[0] = (cudalink_consumer_info){
+      .program = "peer", .received = 8, .latency = 8, .measured = first_count + second_count};
+  channel.consumers[0].latencies[first] += first_count;
+  channel.consumers[0].latencies[second] += second_count;
+  return channel.consumers;
+}
+
+static char *rows(size_t width) {
   struct table table = {.columns = channel_view_columns};
   char *text = NULL;
   size_t size;
-  channel.consumers[0] = (cudalink_consumer_info){
-      .program = "peer", .received = 8, .latency = latency, .measured = measured};
   channel_view_rows(&table, &channel, 0, NULL, 1);
   FILE *stream = open_memstream(&text, &size);
   assert_non_null(stream);
-  table_print(&table, 0, stream);
+  table_print(&table, width, stream);
   fclose(stream);
   table_free(&table);
   return text;
 }
 
-static void a_latency_is_shown(void **state) {
-  (void)state;
-  char *text = rows_of(30000000000, 2);
-  assert_non_null(strstr(text, "LATENCY"));
-  assert_non_null(strstr(text, "15.0 s"));
+static void assert_row(size_t width, const char *wanted, int is_there) {
+  char *text = rows(width);
+  if ((strstr(text, wanted) != NULL) != is_there) fail_msg("%s\nin\n%s", wanted, text);
   free(text);
 }
 
-static void a_latency_that_is_none_is_left_out(void **state) {
+/* Both where there is room, in a narrow window the first; which is one column, also by its title. */
+static void latencies_are_shown(void **state) {
   (void)state;
-  char *text = rows_of(UINT64_MAX, 1), *none = rows_of(0, 0);
-  assert_null(strstr(text, "LATENCY")); /* a column that is empty goes */
-  assert_string_equal(text, none);
-  free(text);
-  free(none);
+  consumer_with(13, 99, 17, 1); /* from 8192 and from 16384 ns on */
+  assert_row(0, " 9/10 µs ", 1);
+  assert_row(0, "LATENCY", 1);
+  assert_row(0, "LATENCY  LATENCY", 0);
+  assert_row(59, "9/10", 0);
+  assert_row(59, " 9 µs", 1);
+  assert_row(59, "LATENCY", 1);
+  assert_row(20, "LATENCY", 0);
+  consumer_with(13, 90, 57, 10); /* 16.8 ms */
+  assert_row(0, " 9 µs/20 ms ", 1);
+  consumer_with(95, 7, 95, 0);
+  assert_row(0, " 12.8/12.8 s ", 1); /* more is not known of the last bucket */
+}
+
+static void latencies_that_are_none_are_left_out(void **state) {
+  (void)state;
+  consumer_with(0, 0, 0, 0);
+  assert_row(0, "LATENCY", 0);
+  memset(consumer_with(13, 5, 13, 0)->latencies, 0xff, sizeof channel.consumers[0].latencies);
+  assert_row(0, "LATENCY", 0); /* a consumer of an older library */
+}
+
+static void assert_near(double value, double wanted) {
+  if (!(fabs(value - wanted) <= wanted / 1000)) fail_msg("%g, not %g", value, wanted);
+}
+
+/* Of those since the look before, spread evenly over their buckets. */
+static void percentiles(void **state) {
+  (void)state;
+  struct channel_view_latency latency = channel_view_latency(consumer_with(1, 2, 5, 2), NULL);
+  assert_near(latency.mean, 2);
+  assert_near(latency.p50, 1280); /* two of four: the end of the first bucket, 1024 to 1280 */
+  assert_near(latency.p99, 2048 + 512 * 0.98);
+  cudalink_consumer_info before = *consumer_with(1, 2, 5, 2);
+  latency = channel_view_latency(consumer_with(1, 2, 5, 4), &before);
+  assert_near(latency.p50, 2048 + 256);
+  latency = channel_view_latency(&before, &before);
+  assert_true(isnan(latency.mean) && isnan(latency.p50) && isnan(latency.p99));
+  latency = channel_view_latency(consumer_with(1, 1, 5, 0), &before); /* fewer than before */
+  assert_true(isnan(latency.mean) && isnan(latency.p50) && isnan(latency.p99));
+  consumer_with(94, UINT64_MAX / 2, 95, UINT64_MAX / 2); /* whatever it likes to write */
+  latency = channel_view_latency(channel.consumers, NULL);
+  assert_true(latency.p50 > 1e10 && latency.p99 < 1e11);
+}
+
+/* Of a channel both are those of one consumer. */
+static void the_slowest_consumer(void **state) {
+  (void)state;
+  consumer_with(1, 9, 50, 1);
+  channel.consumer_count = 3;
+  channel.consumers[1].latencies[9] = 9;
+  memset(channel.consumers[2].latencies, 0xff, sizeof channel.consumers[2].latencies);
+  struct channel_view_latency worst = channel_view_worst_latency(&channel, NULL);
+  assert_true(worst.p50 < 1280 && worst.p99 > (double)cudalink_latency_bucket_start(50));
 }
 
 /* A column only where some channel lies on a GPU; it is gone before those that say how it goes. */
@@ -81,8 +140,10 @@ static void a_device_is_shown_in_short(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_latency_is_shown),
-      cmocka_unit_test(a_latency_that_is_none_is_left_out),
+      cmocka_unit_test(latencies_are_shown),
+      cmocka_unit_test(latencies_that_are_none_are_left_out),
+      cmocka_unit_test(percentiles),
+      cmocka_unit_test(the_slowest_consumer),
       cmocka_unit_test(a_device_is_shown_in_short),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,6 +123,38 @@ static void tables_fit_their_window(void **state) {
   assert_table(1, "…\n…\n…\n");
 }
 
+/* One of the two, with the longer one as long as there is room for it. */
+static void the_longer_of_two_columns(void **state) {
+  (void)state;
+  static const struct table_column pair[] = {
+      {"N", 0, 0}, {"TIME", 1, 1}, {"TIME", 3, TABLE_LONGER}, {"MORE", 2, 0}, {NULL, 0, 0}};
+  static const struct {
+    size_t width;
+    const char *text;
+  } cases[] = {{0, "N     TIME  MORE\nn  1/20 ms  x\n"},
+               {16, "N     TIME  MORE\nn  1/20 ms  x\n"},
+               {15, "N  TIME  MORE\nn  1 ms  x\n"},
+               {13, "N  TIME  MORE\nn  1 ms  x\n"},
+               {12, "N  TIME\nn  1 ms\n"},
+               {6, "N\nn\n"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct table table = {.columns = pair};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    table_begin_row(&table, LIVE_PLAIN);
+    table_cell(&table, 0, "n");
+    table_cell(&table, 1, "1 ms");
+    table_cell(&table, 2, "1/20 ms");
+    table_cell(&table, 3, "x");
+    table_print(&table, cases[i].width, stream);
+    fclose(stream);
+    assert_string_equal(text, cases[i].text);
+    table_free(&table);
+    free(text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_steers_a_terminal_is_escaped),
@@ -131,6 +163,7 @@ int main(void) {
       cmocka_unit_test(widths_are_those_of_a_terminal),
       cmocka_unit_test(durations_are_short),
       cmocka_unit_test(tables_fit_their_window),
+      cmocka_unit_test(the_longer_of_two_columns),
   };
   return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

@@ -308,7 +308,9 @@ static void a_status_reply_is_checked(void **state) {
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "group does not end");
   memset(&message, 0, sizeof message);
   bytes = make_status_reply(WIRE_MAX_CONSUMERS);
-  assert_int_equal(bytes + sizeof(struct wire_status_device), WIRE_MAX_MESSAGE);
+  assert_int_equal(bytes + sizeof(struct wire_status_device) +
+                       WIRE_MAX_CONSUMERS * sizeof(struct wire_status_latencies),
+                   WIRE_MAX_MESSAGE);
   wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
   assert_int_equal(wire_message_check(&message, bytes), WIRE_STATUS_REPLY);
   /* The longest count with a datagram that has no room for it. */
@@ -359,6 +361,44 @@ static void a_status_reply_with_a_device(void **state) {
   refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "consumer_count is 4294967295");
 }
 
+/* Behind the device, one for each count, or not at all. */
+static void a_status_reply_with_latencies(void **state) {
+  (void)state;
+  static const uint32_t consumers[] = {1, 3, WIRE_MAX_CONSUMERS};
+  const size_t each = sizeof(struct wire_status_latencies);
+  for (size_t i = 0; i < sizeof consumers / sizeof *consumers; i++) {
+    size_t bytes = make_with_device(consumers[i]) + consumers[i] * each;
+    wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
+    memset(wire_status_latencies_at(&message.reply), 0xff, each); /* any number will do */
+    assert_int_equal(wire_message_check(&message, bytes), WIRE_STATUS_REPLY);
+    struct wire_status_latencies *latencies = wire_status_latencies_at(&message.reply);
+    assert_ptr_equal(latencies + consumers[i], (char *)&message + bytes);
+    wire_message_start(&message, WIRE_STATUS_REPLY, bytes - 8);
+    refused_as(CUDALINK_ERROR_PROTOCOL, bytes - 8, "it must have");
+    wire_message_start(&message, WIRE_STATUS_REPLY, bytes + each);
+    refused_as(CUDALINK_ERROR_PROTOCOL, bytes + each, "it must have");
+  }
+  size_t bytes = make_with_device(3) - 3 * sizeof(struct wire_status_counts) + 3 * each;
+  message.reply.count_count = 0; /* nobody counts: then there are none of these either */
+  wire_message_start(&message, WIRE_STATUS_REPLY, bytes);
+  refused_as(CUDALINK_ERROR_PROTOCOL, bytes, "it must have");
+}
+
+/* Each latency is in the bucket that its bounds say, and the bounds are those of the header. */
+static void latencies_have_their_buckets(void **state) {
+  (void)state;
+  assert_int_equal(cudalink_latency_bucket_start(0), 0);
+  assert_int_equal(cudalink_latency_bucket_start(1), 1024);
+  assert_int_equal(cudalink_latency_bucket_start(5), 2048);
+  assert_int_equal(cudalink_latency_bucket_start(95), UINT64_C(12884901888));
+  for (uint32_t i = 0; i < CUDALINK_LATENCY_BUCKETS; i++) {
+    uint64_t start = cudalink_latency_bucket_start(i);
+    assert_int_equal(wire_latency_bucket(start), i);
+    if (i) assert_int_equal(wire_latency_bucket(start - 1), i - 1);
+  }
+  assert_int_equal(wire_latency_bucket(UINT64_MAX), CUDALINK_LATENCY_BUCKETS - 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(good_messages_pass),
@@ -374,6 +414,8 @@ int main(void) {
       cmocka_unit_test(a_status_reply_is_checked),
       cmocka_unit_test(a_status_reply_without_counts),
       cmocka_unit_test(a_status_reply_with_a_device),
+      cmocka_unit_test(a_status_reply_with_latencies),
+      cmocka_unit_test(latencies_have_their_buckets),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

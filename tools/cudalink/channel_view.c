@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #define SHORT_UUID 12                  /* "GPU-8932f937": tells GPUs apart, and --device takes it */
 #define HELD_LONG UINT64_C(1000000000) /* ns; from here on it is shown as bad */
@@ -37,23 +38,81 @@ uint64_t channel_view_behind(const cudalink_channel_info *channel,
   return channel->published > consumer->position ? channel->published - consumer->position : 0;
 }
 
-double channel_view_latency(const cudalink_consumer_info *consumer) {
-  if (!consumer->measured || consumer->measured == CUDALINK_NOT_TOLD) return NAN;
-  return (double)consumer->latency / (double)consumer->measured;
+/* ---- latency -------------------------------------------------------------------------------- */
+
+#define NOT_KNOWN                                                                                  \
+  { NAN, NAN, NAN }
+
+/* What was counted since `before`. A consumer writes what it likes, so no count is believed to have grown. */
+static double grown(uint64_t now, uint64_t before) {
+  return now > before ? (double)(now - before) : 0;
 }
 
-static double latency_of(const cudalink_channel_info *channel, uint32_t consumer,
-                         const struct channel_view_rates *rates) {
+/* The latency that `part` of `total` frames do not exceed. Those of one bucket count as spread evenly over it; the
+ * last one has no end, so its beginning has to do. */
+static double percentile(const double counts[CUDALINK_LATENCY_BUCKETS], double total, double part) {
+  double rank = part * total, below = 0;
+  uint32_t last = CUDALINK_LATENCY_BUCKETS - 1;
+  for (uint32_t i = 0; i < last; i++) {
+    double start = (double)cudalink_latency_bucket_start(i);
+    double end = (double)cudalink_latency_bucket_start(i + 1);
+    if (counts[i] > 0 && below + counts[i] >= rank)
+      return start + (end - start) * (rank - below) / counts[i];
+    below += counts[i];
+  }
+  return (double)cudalink_latency_bucket_start(last);
+}
+
+static void find_percentiles(struct channel_view_latency *latency,
+                             const cudalink_consumer_info *consumer,
+                             const cudalink_consumer_info *before) {
+  double counts[CUDALINK_LATENCY_BUCKETS], total = 0;
+  if (consumer->latencies[0] == CUDALINK_NOT_TOLD) return;
+  for (uint32_t i = 0; i < CUDALINK_LATENCY_BUCKETS; i++)
+    total += counts[i] = grown(consumer->latencies[i], before ? before->latencies[i] : 0);
+  if (total <= 0) return;
+  latency->p50 = percentile(counts, total, 0.5);
+  latency->p99 = percentile(counts, total, 0.99);
+}
+
+struct channel_view_latency channel_view_latency(const cudalink_consumer_info *consumer,
+                                                 const cudalink_consumer_info *before) {
+  struct channel_view_latency latency = NOT_KNOWN;
+  if (consumer->measured == CUDALINK_NOT_TOLD) return latency;
+  double measured = grown(consumer->measured, before ? before->measured : 0);
+  if (measured > 0)
+    latency.mean = grown(consumer->latency, before ? before->latency : 0) / measured;
+  find_percentiles(&latency, consumer, before);
+  return latency;
+}
+
+static struct channel_view_latency latency_of(const cudalink_channel_info *channel,
+                                              uint32_t consumer,
+                                              const struct channel_view_rates *rates) {
   return rates ? rates->consumer_latency[consumer]
-               : channel_view_latency(&channel->consumers[consumer]);
+               : channel_view_latency(&channel->consumers[consumer], NULL);
 }
 
-double channel_view_worst_latency(const cudalink_channel_info *channel,
-                                  const struct channel_view_rates *rates) {
-  double worst = NAN;
-  for (uint32_t i = 0; i < channel->consumer_count; i++)
-    worst = fmax(worst, latency_of(channel, i, rates)); /* which prefers a number to NAN */
+struct channel_view_latency channel_view_worst_latency(const cudalink_channel_info *channel,
+                                                       const struct channel_view_rates *rates) {
+  struct channel_view_latency worst = NOT_KNOWN;
+  for (uint32_t i = 0; i < channel->consumer_count; i++) {
+    struct channel_view_latency one = latency_of(channel, i, rates);
+    if (isnan(worst.p99) || one.p99 > worst.p99) worst = one;
+  }
   return worst;
+}
+
+void channel_view_latency_cells(struct table *table, size_t column,
+                                struct channel_view_latency latency) {
+  char half[TEXT_DURATION_SIZE], most[TEXT_DURATION_SIZE];
+  if (isnan(latency.p50) || isnan(latency.p99)) return;
+  text_duration(half, (uint64_t)latency.p50);
+  text_duration(most, (uint64_t)latency.p99);
+  table_cell(table, column, "%s", half);
+  size_t number = strcspn(half, " ");
+  int is_one_unit = strcmp(half + number, most + strcspn(most, " ")) == 0;
+  table_cell(table, column + 1, "%.*s/%s", (int)(is_one_unit ? number : strlen(half)), half, most);
 }
 
 const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
@@ -104,7 +163,10 @@ static void consumer_json(struct json *json, const cudalink_channel_info *channe
   json_number(json, "behind", channel_view_behind(channel, consumer));
   count_json(json, "received", consumer->received);
   count_json(json, "missed", consumer->missed);
-  json_real(json, "latency_us", latency_of(channel, index, rates) / 1000);
+  struct channel_view_latency latency = latency_of(channel, index, rates);
+  json_real(json, "latency_us", latency.mean / 1000);
+  json_real(json, "latency_p50_us", latency.p50 / 1000);
+  json_real(json, "latency_p99_us", latency.p99 / 1000);
   if (rates) json_real(json, "fps", rates->consumer_fps[index]);
   json_close_object(json);
 }
@@ -158,6 +220,7 @@ enum column {
   RATE,
   AGE,
   LATENCY,
+  LATENCIES,
   DROPS,
   HELD,
   HELD_FOR,
@@ -178,21 +241,22 @@ const struct table_column channel_view_columns[] = {[NAME] = {"CHANNEL", 0, 0},
                                                     [STATE] = {"STATE", 1, 0},
                                                     [RATE] = {"FPS", 2, 1},
                                                     [LATENCY] = {"LATENCY", 4, 1},
+                                                    [LATENCIES] = {"LATENCY", 11, TABLE_LONGER},
                                                     [AGE] = {"AGE", 3, 1},
                                                     [DROPS] = {"DROPS", 5, 1},
                                                     [HELD] = {"HELD", 6, 1},
                                                     [HELD_FOR] = {"FOR", 7, 1},
-                                                    [BEHIND] = {"BEHIND", 11, 1},
+                                                    [BEHIND] = {"BEHIND", 12, 1},
                                                     [CONSUMERS] = {"CONSUMERS", 8, 1},
                                                     [POLICY] = {"POLICY", 9, 0},
                                                     [PICTURE] = {"PICTURE", 10, 0},
-                                                    [PRODUCER] = {"PRODUCER", 12, 0},
-                                                    [FRAMES] = {"FRAMES", 13, 1},
-                                                    [KIND] = {"KIND", 14, 0},
-                                                    [DEVICE] = {"DEVICE", 15, 0},
-                                                    [SLOTS] = {"SLOTS", 16, 1},
-                                                    [WAY] = {"PATH", 17, 0},
-                                                    [REASON] = {"REASON", 18, 0},
+                                                    [PRODUCER] = {"PRODUCER", 13, 0},
+                                                    [FRAMES] = {"FRAMES", 14, 1},
+                                                    [KIND] = {"KIND", 15, 0},
+                                                    [DEVICE] = {"DEVICE", 16, 0},
+                                                    [SLOTS] = {"SLOTS", 17, 1},
+                                                    [WAY] = {"PATH", 18, 0},
+                                                    [REASON] = {"REASON", 19, 0},
                                                     {NULL, 0, 0}};
 
 static void program_cell(struct table *table, enum column column, const char *mark,
@@ -203,12 +267,9 @@ static void program_cell(struct table *table, enum column column, const char *ma
     table_cell(table, column, "%s%s", mark, program);
 }
 
-static void speed_cells(struct table *table, double fps, double latency) {
-  char duration[TEXT_DURATION_SIZE];
+static void speed_cells(struct table *table, double fps, struct channel_view_latency latency) {
   if (!isnan(fps)) table_cell(table, RATE, "%.1f", fps);
-  /* A consumer writes what it likes. */
-  if (latency >= 0 && latency < 0x1p64)
-    table_cell(table, LATENCY, "%s", text_duration(duration, (uint64_t)latency));
+  channel_view_latency_cells(table, LATENCY, latency);
 }
 
 static void consumer_row(struct table *table, const cudalink_channel_info *channel, uint32_t index,

@@ -12,11 +12,18 @@
 /* How long producers may take to answer, ns. */
 #define CHANNEL_VIEW_PATIENCE INT64_C(300000000)
 
+/* ns from publish to acquire; NAN = not known. */
+struct channel_view_latency {
+  double mean;
+  double p50;
+  double p99;
+};
+
 /* Since the look before; NAN = not known. */
 struct channel_view_rates {
   double fps;
   double consumer_fps[CUDALINK_MAX_CONSUMERS];
-  double consumer_latency[CUDALINK_MAX_CONSUMERS]; /* ns */
+  struct channel_view_latency consumer_latency[CUDALINK_MAX_CONSUMERS];
 };
 
 /* The help of every command that prints channels as JSON. */
@@ -24,7 +31,8 @@ struct channel_view_rates {
   "name directory state; of live ones also pid uid\n"                                              \
   "program kind path reason device device_name slots slot_bytes generation published dropped\n"    \
   "age_us open_seconds format width height planes consumers, a list with pid uid program group\n"  \
-  "policy hold held held_us isolated behind received missed latency_us."
+  "policy hold held held_us isolated behind received missed latency_us latency_p50_us\n"           \
+  "latency_p99_us."
 
 /* "live", or why nothing more is known: "dead", "refused", "silent" (no answer), "version". */
 const char *channel_view_state(const cudalink_channel_info *channel);
@@ -36,11 +44,17 @@ uint64_t channel_view_age(const cudalink_channel_info *channel, uint64_t now);
 uint64_t channel_view_behind(const cudalink_channel_info *channel,
                              const cudalink_consumer_info *consumer);
 
-/* ns from publish to acquire, the mean since it joined; NAN = nothing was measured. */
-double channel_view_latency(const cudalink_consumer_info *consumer);
-/* Of its slowest consumer, by `rates` where they know (NULL: they do not). */
-double channel_view_worst_latency(const cudalink_channel_info *channel,
-                                  const struct channel_view_rates *rates);
+/* Of what was measured since `before`, an earlier state of it; NULL: since it joined. */
+struct channel_view_latency channel_view_latency(const cudalink_consumer_info *consumer,
+                                                 const cudalink_consumer_info *before);
+/* Of its slowest consumer, the one with the highest p99, by `rates` where they know (NULL: they do not). */
+struct channel_view_latency channel_view_worst_latency(const cudalink_channel_info *channel,
+                                                       const struct channel_view_rates *rates);
+
+/* Into the newest row: p50 into `column`, and both, "14/31 µs", into the longer one behind it. Nothing where they
+ * are not known. */
+void channel_view_latency_cells(struct table *table, size_t column,
+                                struct channel_view_latency latency);
 
 #define CHANNEL_VIEW_PICTURE_SIZE 64
 /* "1280x720 RGBA8", "3 planes", or "" before the first frame. */

@@ -13,7 +13,6 @@
 #include <stdarg.h>
 
 #include <inttypes.h>
-#include <math.h>
 
 static const char notes[] = "JSON keys: " CHANNEL_VIEW_KEYS "\n"
                             "\n"
@@ -48,19 +47,25 @@ static void print_frames(const cudalink_channel_info *channel, uint64_t now) {
 }
 
 static void count_cells(struct table *table, const cudalink_consumer_info *consumer) {
-  char duration[TEXT_DURATION_SIZE];
-  double latency = channel_view_latency(consumer);
   if (consumer->received == CUDALINK_NOT_TOLD) return;
   table_cell(table, 7, "%" PRIu64, consumer->received);
   table_cell(table, 8, "%" PRIu64, consumer->missed);
-  if (!isnan(latency)) table_cell(table, 9, "%s", text_duration(duration, (uint64_t)latency));
+  channel_view_latency_cells(table, 9, channel_view_latency(consumer, NULL));
 }
 
 static void print_consumers(const cudalink_channel_info *channel) {
-  static const struct table_column columns[] = {
-      {"CONSUMER", 0, 0}, {"PID", 5, 1},     {"POLICY", 1, 0}, {"HELD", 2, 1},
-      {"FOR", 3, 1},      {"BEHIND", 4, 1},  {"USER", 9, 1},   {"FRAMES", 6, 1},
-      {"MISSED", 7, 1},   {"LATENCY", 8, 1}, {NULL, 0, 0}};
+  static const struct table_column columns[] = {{"CONSUMER", 0, 0},
+                                                {"PID", 5, 1},
+                                                {"POLICY", 1, 0},
+                                                {"HELD", 2, 1},
+                                                {"FOR", 3, 1},
+                                                {"BEHIND", 4, 1},
+                                                {"USER", 9, 1},
+                                                {"FRAMES", 6, 1},
+                                                {"MISSED", 7, 1},
+                                                {"LATENCY", 8, 1},
+                                                {"LATENCY", 10, TABLE_LONGER},
+                                                {NULL, 0, 0}};
   struct table table = {.columns = columns};
   char policy[CHANNEL_VIEW_POLICY_SIZE], duration[TEXT_DURATION_SIZE];
   for (uint32_t i = 0; i < channel->consumer_count; i++) {

@@ -12,6 +12,8 @@
 
 #define SECONDS 1e-9
 
+static const char latency_name[] = "cudalink_consumer_latency_seconds";
+
 struct channel_metric {
   const char *name;
   const char *type;
@@ -76,16 +78,6 @@ static double missed(const cudalink_channel_info *channel, const cudalink_consum
   (void)channel;
   return told(consumer->missed);
 }
-static double latency(const cudalink_channel_info *channel,
-                      const cudalink_consumer_info *consumer) {
-  (void)channel;
-  return told(consumer->latency) * SECONDS;
-}
-static double measured(const cudalink_channel_info *channel,
-                       const cudalink_consumer_info *consumer) {
-  (void)channel;
-  return told(consumer->measured);
-}
 
 static const struct channel_metric channel_metrics[] = {
     {"cudalink_channel_frames_published_total", "counter", "Frames published since the open.",
@@ -104,11 +96,7 @@ static const struct consumer_metric consumer_metrics[] = {
      "Frames that a consumer of every frame has not taken yet.", behind},
     {"cudalink_consumer_frames_received_total", "counter", "Frames taken since it joined.",
      received},
-    {"cudalink_consumer_frames_missed_total", "counter", "Frames that it never got.", missed},
-    {"cudalink_consumer_latency_seconds_total", "counter",
-     "Time from publish to acquire, of the measured frames together.", latency},
-    {"cudalink_consumer_latency_frames_total", "counter", "Frames whose latency was measured.",
-     measured}};
+    {"cudalink_consumer_frames_missed_total", "counter", "Frames that it never got.", missed}};
 
 /* ---- text ----------------------------------------------------------------------------------- */
 
@@ -212,6 +200,45 @@ static void print_consumer_metric(const struct consumer_metric *metric,
     }
 }
 
+/* One bucket per doubling, which makes four of the library's, so that they begin and end where those do. */
+#define PER_DOUBLING 4
+
+static void print_latency_line(const char *suffix, const char *bound,
+                               const cudalink_channel_info *channel, uint32_t index, double value,
+                               FILE *stream) {
+  fprintf(stream, "%s%s{", latency_name, suffix);
+  print_consumer_labels(channel, index, stream);
+  if (bound) fprintf(stream, ",le=\"%s\"", bound);
+  fprintf(stream, "} %.15g\n", value);
+}
+
+/* Buckets hold all frames up to their bound, as Prometheus wants it; the last one is without a bound. */
+static void print_latency(const cudalink_channel_info *channel, uint32_t index, FILE *stream) {
+  const cudalink_consumer_info *consumer = &channel->consumers[index];
+  char bound[32];
+  double count = 0;
+  for (uint32_t i = 0; i < CUDALINK_LATENCY_BUCKETS; i++) {
+    if (i % PER_DOUBLING == 1) {
+      double start = (double)cudalink_latency_bucket_start(i);
+      snprintf(bound, sizeof bound, "%.10g", start * SECONDS);
+      print_latency_line("_bucket", bound, channel, index, count, stream);
+    }
+    count += (double)consumer->latencies[i];
+  }
+  print_latency_line("_bucket", "+Inf", channel, index, count, stream);
+  print_latency_line("_sum", NULL, channel, index, (double)consumer->latency * SECONDS, stream);
+  print_latency_line("_count", NULL, channel, index, count, stream);
+}
+
+static void print_latencies(const cudalink_channel_info *channels, size_t count, FILE *stream) {
+  print_head(latency_name, "histogram",
+             "Time from publish to acquire, of the measured frames since it joined.", stream);
+  for (size_t i = 0; i < count; i++)
+    for (uint32_t k = 0; channels[i].status == CUDALINK_OK && k < channels[i].consumer_count; k++)
+      if (channels[i].consumers[k].latencies[0] != CUDALINK_NOT_TOLD)
+        print_latency(&channels[i], k, stream);
+}
+
 void metrics_print(const cudalink_channel_info *channels, size_t count, uint64_t now,
                    FILE *stream) {
   print_up(channels, count, stream);
@@ -220,4 +247,5 @@ void metrics_print(const cudalink_channel_info *channels, size_t count, uint64_t
     print_channel_metric(&channel_metrics[i], channels, count, now, stream);
   for (size_t i = 0; i < sizeof consumer_metrics / sizeof consumer_metrics[0]; i++)
     print_consumer_metric(&consumer_metrics[i], channels, count, stream);
+  print_latencies(channels, count, stream);
 }

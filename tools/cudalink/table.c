@@ -49,6 +49,13 @@ static size_t natural_width(const struct table *table, size_t column) {
   return (width || column == 0) && width < title ? title : width;
 }
 
+/* A column goes; the shorter one whose place it had comes back. */
+static void hide(struct table *table, size_t column) {
+  table->widths[column] = 0;
+  if (table->columns[column].is_right == TABLE_LONGER)
+    table->widths[column - 1] = natural_width(table, column - 1);
+}
+
 /* The column that goes next: the highest rank that is still shown. 0: only the first is left. */
 static size_t least_important(const struct table *table) {
   size_t found = 0;
@@ -68,10 +75,12 @@ static size_t width_of_others(const struct table *table) {
 void table_fit(struct table *table, size_t width) {
   for (size_t i = 0; table->columns[i].title; i++)
     table->widths[i] = natural_width(table, i);
+  for (size_t i = 1; table->columns[i].title; i++)
+    if (table->columns[i].is_right == TABLE_LONGER && table->widths[i]) table->widths[i - 1] = 0;
   if (!width) return;
   size_t least = table->widths[0] < LEAST_FIRST ? table->widths[0] : LEAST_FIRST, column;
   while (least + width_of_others(table) > width && (column = least_important(table)))
-    table->widths[column] = 0;
+    hide(table, column);
   size_t left = width - (width_of_others(table) < width ? width_of_others(table) : width);
   if (table->widths[0] > left) table->widths[0] = left;
 }

@@ -13,10 +13,14 @@
 
 #define TABLE_COLUMNS 20
 
+/* On the right, too, and says more than the column before it, whose place it takes while there is room; with the higher
+ * rank of the two. */
+#define TABLE_LONGER 2
+
 struct table_column {
   const char *title;
-  int rank; /* the higher, the earlier it goes; the first column never goes */
-  int is_right;
+  int rank;     /* the higher, the earlier it goes; the first column never goes */
+  int is_right; /* or TABLE_LONGER */
 };
 
 struct table_row {

@@ -44,13 +44,12 @@ static int find_consumer(const cudalink_channel_info *before, const cudalink_cha
 /* Of a consumer that was there before; while nothing is measured the last value stays. */
 static void compare_consumer(struct channel_view_rates *rates, uint32_t index,
                              const cudalink_consumer_info *now,
-                             const cudalink_consumer_info *before, double latency_before,
-                             double seconds) {
+                             const cudalink_consumer_info *before,
+                             struct channel_view_latency latency_before, double seconds) {
   if (now->received == CUDALINK_NOT_TOLD) return;
-  uint64_t measured = now->measured - before->measured;
+  struct channel_view_latency latency = channel_view_latency(now, before);
   rates->consumer_fps[index] = (double)(now->received - before->received) / seconds;
-  rates->consumer_latency[index] =
-      measured ? (double)(now->latency - before->latency) / (double)measured : latency_before;
+  rates->consumer_latency[index] = isnan(latency.mean) ? latency_before : latency;
 }
 
 static void compare(struct channel_view_rates *rates, const struct watch_look *before,
@@ -58,7 +57,7 @@ static void compare(struct channel_view_rates *rates, const struct watch_look *b
   rates->fps = NAN;
   for (uint32_t i = 0; i < channel->consumer_count; i++) {
     rates->consumer_fps[i] = NAN;
-    rates->consumer_latency[i] = channel_view_latency(&channel->consumers[i]);
+    rates->consumer_latency[i] = channel_view_latency(&channel->consumers[i], NULL);
   }
   long found = channel->status == CUDALINK_OK ? find(before, channel) : -1;
   if (found < 0 || now <= before->time) return;
@@ -114,7 +113,7 @@ static double weight_of(const struct watch_look *look, size_t i, enum watch_sort
   if (channel->status != CUDALINK_OK) return -1;
   switch (sort) {
   case WATCH_FPS: return number(look->rates[i].fps);
-  case WATCH_LATENCY: return number(channel_view_worst_latency(channel, &look->rates[i]));
+  case WATCH_LATENCY: return number(channel_view_worst_latency(channel, &look->rates[i]).p99);
   case WATCH_AGE: return (double)channel_view_age(channel, look->time);
   case WATCH_DROPS: return (double)channel->dropped;
   case WATCH_CONSUMERS: return channel->consumer_count;
