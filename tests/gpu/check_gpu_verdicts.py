@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 """check_gpu_verdicts.py ROOT
 
-scripts/gpu-verdicts judges results beside the raw calls of their own part; each of its targets is for
-something that tests/gpu/measure*.c reports.
+scripts/gpu-verdicts judges results beside the raw calls of their own part; each target is for something
+that tests/gpu/measure*.c reports, and there is one list of them: what is judged by it is shown by it.
 """
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(sys.argv.pop())
+sys.path.insert(0, str(ROOT / "scripts"))
+sys.dont_write_bytecode = True
+from gpu_targets import MPS_TARGETS, TARGETS  # noqa: E402
+
 SCRIPT = ROOT / "scripts/gpu-verdicts"
 HANDOVER = "kernel end to kernel start, two processes"
 QUEUED = "raw: a queued wait for a word"
@@ -36,6 +41,22 @@ def judged(*lines: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
         said = subprocess.run([SCRIPT, path], check=True, capture_output=True, text=True).stdout
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()], said
+
+
+def tables(old: str, new: str) -> tuple[int, str]:
+    """What results-table says of the pages, were the targets other ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("README.md", "docs/performance.md", "bench/results", "scripts"):
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            (Path(folder) / name).parent.mkdir(exist_ok=True)
+            copy(ROOT / name, Path(folder) / name)
+        module = Path(folder) / "scripts/gpu_targets.py"
+        text = module.read_text(encoding="utf-8")
+        assert old in text
+        module.write_text(text.replace(old, new), encoding="utf-8")
+        command = [Path(folder) / "scripts/results-table", "--check"]
+        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+        return ended.returncode, ended.stderr
 
 
 class Verdicts(unittest.TestCase):
@@ -66,13 +87,24 @@ class Verdicts(unittest.TestCase):
 
     def test_names_are_those_of_the_measurements(self) -> None:
         sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests/gpu").glob("measure*.c"))
-        table = SCRIPT.read_text(encoding="utf-8")
-        table = table[table.index("QUEUED =") : table.index("def key")]
-        for name in re.findall(r'"([^"]+)"', table):
-            whole = name.removeprefix(" ")
-            whole = re.sub(r"^publish, \d+ consumers$", "publish, %u consumers", whole)
-            if name not in ("p50", "most", "plus", "raw", "factor", "of"):
-                self.assertIn(whole, sources)
+        names = set()
+        for key, rule in [*TARGETS.items(), *MPS_TARGETS.items()]:
+            names |= {*key, *(rule["raw"] or ())}
+        self.assertGreater(len(names), 15)
+        for name in names:
+            case, waits, rest = name.partition(" that wait on the GPU")
+            self.assertIn(re.sub(r"^publish, \d+ consumers$", "publish, %u consumers", case), sources)
+            self.assertIn((waits + rest).strip(), sources)
+
+    def test_the_tables_are_by_the_same_targets(self) -> None:
+        self.assertEqual(tables("", ""), (0, ""))
+        for old, new in (
+            ("rule(0.4,", "rule(7.4,"), ("SEND: rule(3)", "SEND: rule(2)"), ("rule(2, QUEUED)", "rule(9, QUEUED)"),
+            ("1.03", "0.5"), ("1 / 0.98", "1 / 0.99"), ("rule(1000, of", "rule(1001, of"),
+        ):  # fmt: skip
+            status, said = tables(old, new)
+            self.assertEqual(status, 1, new)
+            self.assertIn("docs/performance.md", said)
 
 
 unittest.main()
