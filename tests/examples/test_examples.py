@@ -109,6 +109,17 @@ class Examples(Example):
                 return
         self.fail("no frame was torn: the delays are too short, or something else waits")
 
+    def test_work_that_is_late_ends_before_its_memory(self):
+        if not OPTIONS.without_wait:
+            return
+        delay = {"FAKECUDA_DELAY_US": "200000", "FAKECUDA_SEED": "1"}  # the picture is not drawn yet at close
+        for producer in (OPTIONS.without_wait, "render_cuda"):
+            self.environment["FAKECUDA_DELAY_US"] = "0"
+            receiver = self.start("consumer", "bar")
+            self.environment.update(delay)
+            self.assertEqual(self.finish(self.start(producer, "bar", 1)), [])
+            self.finish(receiver)
+
     def test_planes(self):
         sent, received = self.run_pair(("planes", "send"), ("planes", "receive"))
         self.assertEqual(sent, [])
