@@ -12,7 +12,6 @@
 #include "link/exporter.h"
 #include "link/trace.h"
 
-#define LISTEN_AGAIN 100000000     /* ns, where no descriptor was left for a connection */
 #define HANDSHAKE_LIMIT 2000000000 /* ns */
 #define EXIT_LOOK 5000000
 
@@ -405,7 +404,7 @@ static void listener_ready(struct service_source *source, const struct os_event 
   int status = os_accept(source->handle, &handle);
   if (status == CUDALINK_ERROR_SYSTEM) { /* nobody tells when a descriptor becomes free */
     pause_listener(exporter);
-    service_timer_set(&exporter->listener_timer, listener_fire, os_deadline(LISTEN_AGAIN));
+    service_timer_set(&exporter->listener_timer, listener_fire, os_deadline(SERVICE_LISTEN_AGAIN));
   }
   if (status == CUDALINK_OK) accepted(exporter, connection, handle);
 }

@@ -111,10 +111,19 @@ static void keep_handle(void *context, uint64_t token, os_handle handle) {
   given = record;
 }
 
+static struct service_timer exchange_timer;
+
+static void exchange_fire(struct service_timer *timer) {
+  if (!os_exchange_resume(service.thread))
+    service_timer_set(timer, exchange_fire, os_deadline(SERVICE_LISTEN_AGAIN));
+}
+
 static void exchange_ready(struct service_source *source, const struct os_event *event) {
   (void)source;
   (void)event;
-  os_exchange_accept(service.thread, find_handle, keep_handle, NULL);
+  if (os_exchange_accept(service.thread, find_handle, keep_handle, NULL)) return;
+  if (!exchange_timer.linked)
+    service_timer_set(&exchange_timer, exchange_fire, os_deadline(SERVICE_LISTEN_AGAIN));
 }
 
 static struct service_source exchange_source = {.ready = exchange_ready};

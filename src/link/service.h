@@ -50,6 +50,8 @@ struct service_timer {
 void service_timer_set(struct service_timer *timer, void (*fire)(struct service_timer *timer),
                        uint64_t due);
 void service_timer_stop(struct service_timer *timer);
+/* ns: a listener that has no descriptor left for who comes looks again then; nobody tells when one is free. */
+#define SERVICE_LISTEN_AGAIN 100000000
 
 /* Descriptors from the service thread's table to the program's and back. On the program's thread. */
 int service_give(os_handle handle,

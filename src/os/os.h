@@ -254,14 +254,17 @@ os_handle os_exchange_listener(struct os_service_thread *thread);
 /* Program's thread: moves a copy of `handle` into the service thread's table, filed under `token`. The caller still owns its own. */
 int os_exchange_give(struct os_service_thread *thread, uint64_t token, os_handle handle);
 /* Program's thread: gets a copy of the service thread's `handle` number (agreed by a command before). Blocks until
- * it is served. */
+ * it is served, or told that there is no descriptor left. */
 int os_exchange_take(struct os_service_thread *thread, uint64_t token, os_handle *handle);
 /* Service thread: handles one exchange. `find` maps a token to a handle of this thread's table for take (OS_NO_HANDLE =
- * refuse); `keep` gets what was given and owns it. */
-void os_exchange_accept(struct os_service_thread *thread,
+ * refuse); `keep` gets what was given and owns it. False: there is no descriptor left, not even to say so; who
+ * waits is told within 100 ms, and nobody else is listened to until os_exchange_resume: call it in a while. */
+bool os_exchange_accept(struct os_service_thread *thread,
                         os_handle (*find)(void *context, uint64_t token),
                         void (*keep)(void *context, uint64_t token, os_handle handle),
                         void *context);
+/* Service thread: false = the kernel had no memory for that; call it again. */
+bool os_exchange_resume(struct os_service_thread *thread);
 
 /* ---- watch.c: a folder's changes (inotify) ------------------------------------------------- */
 /* A handle that becomes readable when a file appears in, or vanishes from, one of the folders (or a

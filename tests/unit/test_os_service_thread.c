@@ -213,6 +213,79 @@ static void a_full_table_is_told(void **state) {
   os_handle_close(&memory);
 }
 
+#if WITH_OWN_TABLE /* else this thread would have no descriptor to ask with */
+/* As if another thread of a shared table had been faster: the spare's number is taken, and so is any other. */
+static void rob_spare(void) {
+  service.kept[KEPT - 1] = service.thread->exchange.spare;
+  service.thread->exchange.spare = OS_NO_HANDLE;
+  for (int i = 0; i < KEPT; i++)
+    if (service.kept[i] == OS_NO_HANDLE && i != KEPT - 2 && i != KEPT - 3)
+      service.kept[i] = fcntl(service.kept[KEPT - 1], F_DUPFD_CLOEXEC, 0);
+}
+
+static void resume(void) { os_exchange_resume(service.thread); }
+
+static int raw_request(uint64_t token) {
+  uint64_t request[2] = {token, 2};
+  int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const struct sockaddr *address = (const struct sockaddr *)&service.thread->exchange.address;
+  assert_int_equal(connect(connection, address, service.thread->exchange.address_length), 0);
+  assert_int_equal(send(connection, request, sizeof request, MSG_NOSIGNAL), sizeof request);
+  return connection;
+}
+
+static _Atomic uint32_t given_up;
+
+/* As many at once as the queue has room for, and one more. */
+static void *give_in_vain(void *argument) {
+  int memory = *(int *)argument;
+  int status = os_exchange_give(service.thread, KEPT - 2, memory);
+  bool told = status == CUDALINK_ERROR_SYSTEM && strstr(cudalink_last_error(), "ulimit -n");
+  atomic_fetch_add(&given_up, 1);
+  return told ? NULL : "not told";
+}
+
+/* Nobody can even be turned away: the thread rests, who asks is told, and what was given in vain is dropped. */
+static void without_a_spare_it_rests(void **state) {
+  (void)state;
+  enum { ASKERS = 24 };
+  struct rlimit before, low;
+  pthread_t askers[ASKERS];
+  int status = CUDALINK_OK, null, count = count_descriptors(&null);
+  uint64_t answer[2];
+  void *failure;
+  os_handle memory = memfd_create("crossing", MFD_CLOEXEC), back;
+  getrlimit(RLIMIT_NOFILE, &before);
+  low = (struct rlimit){60, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+  for (uint64_t token = 0; token < KEPT - 3 && status == CUDALINK_OK; token++)
+    status = os_exchange_give(service.thread, token, memory);
+  assert_int_equal(status, CUDALINK_ERROR_SYSTEM);
+  on_service(rob_spare);
+
+  int waiting = raw_request(KEPT - 3);
+  assert_true(waits_of_100_wakes() <= 100 + 1);
+  atomic_store(&given_up, 0);
+  for (int i = 0; i < ASKERS; i++)
+    pthread_create(&askers[i], NULL, give_in_vain, &memory);
+  while (atomic_load(&given_up) < ASKERS)
+    on_service(resume); /* in vain, as each try until a descriptor is free */
+  for (int i = 0; i < ASKERS; i++) {
+    pthread_join(askers[i], &failure);
+    assert_null(failure);
+  }
+
+  on_service(drop_kept);
+  on_service(resume);
+  assert_int_equal(recv(waiting, answer, sizeof answer, 0), sizeof(int32_t)); /* he waited */
+  close(waiting);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_int_equal(os_exchange_take(service.thread, KEPT - 2, &back), CUDALINK_ERROR_NOT_FOUND);
+  assert_int_equal(count_descriptors(&null), count); /* the spare is back */
+  os_handle_close(&memory);
+}
+#endif
+
 static void *cross_often(void *argument) {
   uint64_t token = 10 + (uint64_t)(uintptr_t)argument;
   os_handle memory = memfd_create("crossing", MFD_CLOEXEC), back;
@@ -496,6 +569,9 @@ int main(int argc, char **argv) {
     cmocka_unit_test(its_signals_are_blocked_and_ours_are_not),
     cmocka_unit_test(descriptors_cross_both_ways),
     cmocka_unit_test(a_full_table_is_told),
+#if WITH_OWN_TABLE
+    cmocka_unit_test(without_a_spare_it_rests),
+#endif
     cmocka_unit_test(many_threads_exchange_at_once),
     cmocka_unit_test(another_process_gets_nothing),
     cmocka_unit_test(another_listener_gets_nothing),

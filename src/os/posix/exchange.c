@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum purpose { GIVE = 1, TAKE = 2 };
@@ -22,6 +23,7 @@ struct request {
 };
 
 #define MAX_AT_ONCE 16
+#define ASKER_LOOKS 100 /* ms between two looks at whether anybody can be served */
 
 static int watch(os_handle epoll, os_handle handle) {
   struct epoll_event event = {.events = EPOLLIN, .data.fd = handle};
@@ -59,32 +61,8 @@ static bool is_this_process(os_handle connection) {
 }
 
 /* ---- the program's side -------------------------------------------------------------------- */
-static int reach(struct os_service_thread *thread, os_handle *connection) {
-  if (os_service_thread_current(thread))
-    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "the service thread can't wait for itself");
-  os_handle made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (made < 0)
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
-                           "no descriptor is left to reach the service thread");
-  int status; /* blocking: waits while others are being served */
-  do
-    status = connect(made, (struct sockaddr *)&thread->exchange.address,
-                     thread->exchange.address_length);
-  while (status != 0 && errno == EINTR);
-  if (status == 0 && is_this_process(made)) {
-    *connection = made;
-    return CUDALINK_OK;
-  }
-  int reason = status == 0 ? EPERM : errno;
-  os_handle_close(&made);
-  return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "the service thread can't be reached");
-}
-
-static int told(int32_t answer) {
+static int full(void) {
   struct rlimit limit = {0};
-  if (answer == CUDALINK_OK) return CUDALINK_OK;
-  if (answer == CUDALINK_ERROR_NOT_FOUND)
-    return error_set(answer, "the service thread has no such descriptor");
   getrlimit(RLIMIT_NOFILE, &limit);
   return error_set(CUDALINK_ERROR_SYSTEM,
                    "the library has no descriptor left in the table of its service thread; %" PRIu64
@@ -92,19 +70,67 @@ static int told(int32_t answer) {
                    (uint64_t)limit.rlim_cur);
 }
 
+/* Has somebody been left without an answer since? Then it may be us, or we stand behind him. */
+static bool left_alone_since(struct os_service_thread *thread, uint32_t before) {
+  /* seq_cst: pairs with the count in pause_listener. */
+  return atomic_load(&thread->exchange.unanswered) != before;
+}
+
+/* Waits while others are being served. */
+static int connect_waiting(struct os_service_thread *thread, os_handle made, uint32_t before) {
+  struct timeval look = {.tv_usec = ASKER_LOOKS * 1000};
+  setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
+  int status;
+  do
+    status = connect(made, (struct sockaddr *)&thread->exchange.address,
+                     thread->exchange.address_length);
+  while (status != 0 && (errno == EINTR || (errno == EAGAIN && !left_alone_since(thread, before))));
+  return status;
+}
+
+static int reach(struct os_service_thread *thread, uint32_t before, os_handle *connection) {
+  if (os_service_thread_current(thread))
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "the service thread can't wait for itself");
+  os_handle made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (made < 0)
+    return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
+                           "no descriptor is left to reach the service thread");
+  int status = connect_waiting(thread, made, before);
+  if (status == 0 && is_this_process(made)) {
+    *connection = made;
+    return CUDALINK_OK;
+  }
+  int reason = status == 0 ? EPERM : errno;
+  os_handle_close(&made);
+  if (reason == EAGAIN) return full();
+  return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "the service thread can't be reached");
+}
+
+static int told(int32_t answer) {
+  if (answer == CUDALINK_OK) return CUDALINK_OK;
+  if (answer == CUDALINK_ERROR_NOT_FOUND)
+    return error_set(answer, "the service thread has no such descriptor");
+  return full();
+}
+
 /* Sends the request, waits for the answer: a code, and for TAKE a descriptor. Who is turned away may have
- * his answer before he has asked. */
-static int ask(os_handle connection, const struct request *request, os_handle given,
-               os_handle received[OS_MAX_HANDLES], int *count) {
+ * his answer before he has asked. Where not even that could be done, he gives up: from the shutdown on no
+ * answer can come, and one that came before counts. */
+static int ask(struct os_service_thread *thread, uint32_t before, os_handle connection,
+               const struct request *request, os_handle given, os_handle received[OS_MAX_HANDLES],
+               int *count) {
   int32_t answer;
   size_t size;
+  bool given_up = false;
   int result = os_send(connection, request, sizeof *request, &given, given == OS_NO_HANDLE ? 0 : 1);
   if (result != CUDALINK_OK && result != CUDALINK_ERROR_LOST) return result;
   do {
     struct pollfd state = {.fd = connection, .events = POLLIN};
-    poll(&state, 1, -1);
+    given_up = poll(&state, 1, ASKER_LOOKS) == 0 && left_alone_since(thread, before);
+    if (given_up) shutdown(connection, SHUT_RDWR);
     result = os_receive(connection, &answer, sizeof answer, &size, received, count);
-  } while (result == CUDALINK_ERROR_BUSY); /* interrupted by a signal */
+  } while (result == CUDALINK_ERROR_BUSY); /* not yet, or interrupted by a signal */
+  if (given_up && result == CUDALINK_ERROR_LOST) return full();
   return result != CUDALINK_OK ? result : told(answer);
 }
 
@@ -112,9 +138,10 @@ static int exchange(struct os_service_thread *thread, const struct request *requ
                     os_handle given, os_handle *taken) {
   os_handle connection, received[OS_MAX_HANDLES];
   int count = 0;
-  int result = reach(thread, &connection);
+  uint32_t before = atomic_load(&thread->exchange.unanswered);
+  int result = reach(thread, before, &connection);
   if (result != CUDALINK_OK) return result;
-  result = ask(connection, request, given, received, &count);
+  result = ask(thread, before, connection, request, given, received, &count);
   os_handle_close(&connection);
   bool expected = result == CUDALINK_OK && count == (taken ? 1 : 0);
   if (expected) {
@@ -142,19 +169,32 @@ int os_exchange_take(struct os_service_thread *thread, uint64_t token, os_handle
 }
 
 /* ---- the service thread's side ------------------------------------------------------------- */
-static void answer(os_handle connection, int32_t code, os_handle handle) {
-  os_send(connection, &code, sizeof code, &handle, handle == OS_NO_HANDLE ? 0 : 1);
+static bool answer(os_handle connection, int32_t code, os_handle handle) {
+  return os_send(connection, &code, sizeof code, &handle, handle == OS_NO_HANDLE ? 0 : 1) ==
+         CUDALINK_OK;
+}
+
+static void regain_spare(struct os_service_thread *thread) {
+  if (thread->exchange.spare < 0) thread->exchange.spare = spare_of(thread->exchange.listener);
+}
+
+/* Not even who waits can be told: in a shared table another thread was faster to take the spare's number, or
+ * the whole machine has no file left. The listener would be readable all the time. */
+static void pause_listener(struct os_service_thread *thread) {
+  epoll_ctl(thread->exchange.epoll, EPOLL_CTL_DEL, thread->exchange.listener, NULL);
+  thread->exchange.paused = true;
+  atomic_fetch_add(&thread->exchange.unanswered, 1);
 }
 
 /* No descriptor is left to serve him with, and he waits for an answer. */
 static void turn_away(struct os_service_thread *thread) {
   os_handle connection;
   os_handle_close(&thread->exchange.spare);
-  if (os_accept(thread->exchange.listener, &connection) == CUDALINK_OK) {
-    answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
-    os_handle_close(&connection);
-  }
-  thread->exchange.spare = spare_of(thread->exchange.listener);
+  int status = os_accept(thread->exchange.listener, &connection);
+  if (status == CUDALINK_ERROR_SYSTEM) pause_listener(thread);
+  if (status != CUDALINK_OK) return;
+  answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
+  os_handle_close(&connection);
 }
 
 static void welcome(struct os_service_thread *thread) {
@@ -177,8 +217,11 @@ static void serve(os_handle connection, os_handle (*find)(void *context, uint64_
     answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
   if (result != CUDALINK_OK) return;
   if (size == sizeof request && request.purpose == GIVE && count == 1) {
-    keep(context, request.token, handles[0]);
-    answer(connection, CUDALINK_OK, OS_NO_HANDLE);
+    /* Who has given up meanwhile would never ask for it. */
+    if (answer(connection, CUDALINK_OK, OS_NO_HANDLE))
+      keep(context, request.token, handles[0]);
+    else
+      os_handle_close(&handles[0]);
     return;
   }
   for (int i = 0; i < count; i++)
@@ -188,7 +231,7 @@ static void serve(os_handle connection, os_handle (*find)(void *context, uint64_
   answer(connection, found == OS_NO_HANDLE ? CUDALINK_ERROR_NOT_FOUND : CUDALINK_OK, found);
 }
 
-void os_exchange_accept(struct os_service_thread *thread,
+bool os_exchange_accept(struct os_service_thread *thread,
                         os_handle (*find)(void *context, uint64_t token),
                         void (*keep)(void *context, uint64_t token, os_handle handle),
                         void *context) {
@@ -203,4 +246,13 @@ void os_exchange_accept(struct os_service_thread *thread,
     serve(handle, find, keep, context);
     os_handle_close(&handle); /* which takes it out of the epoll: nobody has a copy */
   }
+  regain_spare(thread);
+  return !thread->exchange.paused;
+}
+
+bool os_exchange_resume(struct os_service_thread *thread) {
+  regain_spare(thread);
+  if (thread->exchange.paused)
+    thread->exchange.paused = watch(thread->exchange.epoll, thread->exchange.listener) != 0;
+  return !thread->exchange.paused;
 }

@@ -10,8 +10,8 @@
 
 #include "posix.h"
 
-/* Written before os_service_thread_start returns, never after, but for `death`. All handles are numbers of the
- * thread's own table. */
+/* Written before os_service_thread_start returns, never after, but for `death`, `spare`, `paused` and
+ * `unanswered`. All handles are numbers of the thread's own table. */
 struct os_service_thread {
   pid_t process;
   pid_t thread;
@@ -21,7 +21,9 @@ struct os_service_thread {
   struct {
     os_handle epoll; /* the listener and the connections under way: readable when one of them is */
     os_handle listener;
-    os_handle spare; /* given up for a moment when no other is left, to say so */
+    os_handle spare;             /* given up for a moment when no other is left, to say so */
+    bool paused;                 /* the listener is not in the epoll: the thread's */
+    _Atomic uint32_t unanswered; /* how often who asked could not even be turned away */
     struct sockaddr_un address;
     socklen_t address_length;
   } exchange;
