@@ -377,7 +377,11 @@ static void a_frame_is_redelivered_once_at_most(void **state) {
   for (int w = 0; w < WORKERS; w++)
     join(&workers[w]);
   while (test_sent(exporter).evicted < 8) {
-    if (test_try_begin(exporter, MILLISECOND, &slot) == CUDALINK_OK) publish(exporter, &slot);
+    /* Not while all of them are on their way back: then nothing holds the producer up, and as many frames go
+     * to nobody as it has time for. */
+    bool any = test_sent(exporter).consumers > 0;
+    if (any && test_try_begin(exporter, MILLISECOND, &slot) == CUDALINK_OK)
+      publish(exporter, &slot);
     for (int w = 0; w < WORKERS; w++) {
       cudalink_frame frame;
       int status = test_try(workers[w], &frame);
