@@ -4,10 +4,9 @@
  */
 #include "witness.h"
 
-#include <pthread.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "harness.h"
@@ -65,3 +64,38 @@ int64_t witness_since(const struct witness_mark *mark) {
   if (delayed > waited) waited = delayed;
   return (int64_t)(now.time - mark->time) - (int64_t)waited;
 }
+
+/* ---- a process that ends ------------------------------------------------------------------------ */
+
+static void *await_end(void *context) {
+  struct witness_end *end = context;
+  struct pollfd process = {.fd = end->process, .events = POLLIN};
+  while (poll(&process, 1, -1) != 1)
+    continue;
+  end->mark = witness_now();
+  /* release: pairs with the acquire load of witness_end_since, which reads the mark. */
+  atomic_store_explicit(&end->ended, true, memory_order_release);
+  return NULL;
+}
+
+/* Of all its threads, those that have ended too. */
+static uint64_t running_time(clockid_t clock) {
+  struct timespec time;
+  CHECK_EQUAL(clock_gettime(clock, &time), 0);
+  return (uint64_t)time.tv_sec * (uint64_t)SECOND + (uint64_t)time.tv_nsec;
+}
+
+void witness_end_begins(struct witness_end *end, pid_t pid, int process) {
+  *end = (struct witness_end){.process = process};
+  CHECK_EQUAL(clock_getcpuclockid(pid, &end->clock), 0);
+  CHECK_EQUAL(pthread_create(&end->thread, NULL, await_end, end), 0);
+  end->ran = running_time(end->clock);
+}
+
+int64_t witness_end_since(const struct witness_end *end) {
+  bool ended = atomic_load_explicit(&end->ended, memory_order_acquire);
+  int64_t since = ended ? witness_since(&end->mark) : 0;
+  return (int64_t)(running_time(end->clock) - end->ran) + since;
+}
+
+void witness_end_is_over(const struct witness_end *end) { pthread_join(end->thread, NULL); }
