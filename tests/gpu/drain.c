@@ -138,6 +138,12 @@ static void finish(struct draining *draining) {
   CHECK_EQUAL(counts.seen, draining->words);
 }
 
+static bool is_joined(cudalink_importer importer) {
+  cudalink_importer_statistics statistics = {.size = sizeof statistics};
+  CHECK_OK(cudalink_importer_get_statistics(importer, &statistics));
+  return statistics.connection == CUDALINK_CONNECTION_JOINED;
+}
+
 void drain_run(const struct drain *drain, struct drain_result *result) {
   struct draining draining = {.drain = drain, .result = result};
   memset(result, 0, sizeof *result);
@@ -150,6 +156,7 @@ void drain_run(const struct drain *drain, struct drain_result *result) {
                                 .gpu_wait = drain->gpu_wait, .isolated = drain->isolated,
                                 .device = drain->device ? CUDALINK_DEVICE(drain->device) : 0,
                                 .gpu_wait_limit = drain->wait_limit, .open_timeout = 20 * SECOND}));
+  if (drain->behind_close) WAIT_UNTIL(!is_joined(draining.importer));
   drain_frames(&draining);
   FAKE(fakecuda_frames_flow, FAKECUDA_FLOW_OFF, 0);
   finish(&draining);
@@ -177,6 +184,7 @@ struct drain drain_from_options(void) {
                         .complete = option_number("complete", 0) != 0,
                         .by_cpu = option_number("by_cpu", 0) != 0,
                         .to_host = option_number("to_host", 0) != 0,
+                        .behind_close = option_number("behind_close", 0) != 0,
                         .pause = (uint64_t)option_number("pause", 0),
                         .frames = (uint64_t)option_number("frames", 0),
                         .survivor = option_number("survivor", 0) != 0,

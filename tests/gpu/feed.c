@@ -151,7 +151,7 @@ struct feed feed_from_options(void) {
                        .stop = tell_and_hear};
 }
 
-/* Says "open", and its counts at the end. */
+/* Says "open", and its counts at the end. Lives until its test ends it. */
 HELPER(feed) {
   gpu_start();
   FAKE(fakecuda_set_delay, (unsigned)option_number("delay", 0));
@@ -168,6 +168,7 @@ HELPER(feed) {
       (unsigned long long)result.statistics.generations,
       (unsigned long long)result.statistics.deaths, (unsigned long long)result.statistics.evicted,
       (unsigned long long)result.nanoseconds);
+  hear(line); /* memory of kind ipc ends with this process, and consumers may be slow to open it */
 }
 
 struct process *start_feed(const char *format, ...) {

@@ -142,6 +142,7 @@ struct drain {
   bool isolated;
   bool complete;      /* acquire with COMPLETE, else with the stream */
   bool by_cpu;        /* release with COMPLETE behind a synchronised stream, else by the stream */
+  bool behind_close;  /* looks for the first time when its producer has closed */
   bool to_host;       /* checks by cudalink_frame_to_host */
   uint64_t pause;     /* ns inside each check kernel */
   uint64_t frames;    /* 0: until the channel is over */

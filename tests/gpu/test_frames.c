@@ -73,6 +73,8 @@ HAND_OVER_TO_ANOTHER(another_gpu_isolated, "kind=vmm", "policy=every isolated=1 
 HAND_OVER(vmm_isolated, "kind=vmm", "policy=every isolated=1 gpu_wait=1", 2)
 HAND_OVER(vmm_four_consumers, "kind=vmm", "policy=latest gpu_wait=1", 4)
 HAND_OVER(ipc_latest, "kind=ipc", "policy=latest", 1)
+HAND_OVER(ipc_latest_behind_close, "kind=ipc", "policy=latest behind_close=1", 1)
+HAND_OVER(vmm_latest_behind_close, "kind=vmm", "policy=latest behind_close=1", 1)
 HAND_OVER(ipc_every_complete, "kind=ipc", "policy=every complete=1", 1)
 HAND_OVER(ipc_every_stream, "kind=ipc pause=4000000", "policy=every gpu_wait=1 pending=1", 1)
 HAND_OVER(ipc_send, "kind=ipc send=1", "policy=every", 1)
