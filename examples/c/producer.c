@@ -77,7 +77,8 @@ int main(int argc, char **argv) {
     wait_for_next(&next);
   }
   if (status < 0 && status != CUDALINK_ERROR_BUSY) return failed("send");
-  cudalink_exporter_wait_taken(exporter, SECOND); /* whoever wants every frame gets the last ones */
+  /* Whoever wants every frame gets the last ones. */
+  cudalink_exporter_wait_taken(exporter, INT64_C(10) * SECOND);
   cudalink_exporter_close(exporter);
   printf("%ld frames\n", number);
   return EXIT_SUCCESS;

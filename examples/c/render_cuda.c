@@ -86,7 +86,7 @@ int main(int argc, char **argv) {
       return failed("publish", cudalink_last_error());
     nanosleep(&(struct timespec){.tv_nsec = 16000000}, NULL); /* about 60 per second */
   }
-  cudalink_exporter_wait_taken(exporter, 1000000000);
+  cudalink_exporter_wait_taken(exporter, INT64_C(10000000000));
   cudalink_exporter_close(exporter);
   if (stream && (cuStreamSynchronize(stream) || cuStreamDestroy(stream))) return EXIT_FAILURE;
   if (context) cuDevicePrimaryCtxRelease(device);

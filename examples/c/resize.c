@@ -67,6 +67,6 @@ int main(int argc, char **argv) {
     if (send_some(exporter, &description) < 0) return failed("send");
     print_memory(exporter, &description);
   }
-  cudalink_exporter_wait_taken(exporter, 1000000000);
+  cudalink_exporter_wait_taken(exporter, INT64_C(10000000000));
   return cudalink_exporter_close(exporter) < 0 ? failed("close") : EXIT_SUCCESS;
 }
