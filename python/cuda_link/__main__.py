@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""`python -m cuda_link ...` is the command-line program `cudalink`: the one in this package, else the one
-on PATH."""
+"""`python -m cuda_link ...`, and the command `cudalink` that pip installs, are the command-line program
+`cudalink`: the one in this package, else the one on PATH."""
 
 from __future__ import annotations
 
@@ -11,10 +11,24 @@ import sys
 from cuda_link._place import in_package
 
 
+def _is_script(path: str) -> bool:
+    """pip's own command of that name would only come back here, for ever."""
+    with open(path, "rb") as file:
+        return file.read(2) == b"#!"
+
+
+def _on_path() -> str | None:
+    for folder in os.get_exec_path():
+        found = shutil.which("cudalink", path=folder)
+        if found and not _is_script(found):
+            return found
+    return None
+
+
 def program() -> str | None:
     """Where the program is."""
     found = in_package("cudalink")
-    return found if found and os.access(found, os.X_OK) else shutil.which("cudalink")
+    return found if found and os.access(found, os.X_OK) else _on_path()
 
 
 def main() -> None:
@@ -23,7 +37,8 @@ def main() -> None:
     if path is None:
         sys.exit(
             "cuda_link: this installation has no program `cudalink`, and there is none on PATH. It is built "
-            "where libpng can be linked statically (Debian: libpng-dev); or install it with `make install`"
+            "where libpng can be linked statically (Debian: libpng-dev): install that, then the package "
+            "anew with `pip install --force-reinstall`; or install the program with `make install`"
         )
     os.execv(path, ["cudalink", *sys.argv[1:]])
 

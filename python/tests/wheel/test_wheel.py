@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD_LIMIT = 600  # seconds; compiling takes half a minute of an idle machine
 LIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2"}
 OLDEST = (2, 34)  # of glibc
-EXTRAS = {"numpy", "torch", "cupy", "jax", "nvml", "all", "dev"}
+EXTRAS = {"numpy", "torch", "cupy", "cupy13", "jax", "nvml", "all", "dev"}
 COPIED = ("pyproject.toml", "meson.build", "meson_options.txt", "README.md", "CHANGELOG.md", "LICENSE")
 FOLDERS = ("bench", "docs", "examples", "include", "python", "scripts", "src", "tests", "tools")
 
@@ -205,12 +205,14 @@ WHICH = "import cuda_link; print(cuda_link.backend.name)"
 
 
 def check_installed(python: Path) -> None:
-    """Both back ends, and the program."""
+    """Both back ends, and the program by both its names."""
     for name in ("core", "pure"):
         assert run(python, "-W", "error", "-c", WHICH, CUDALINK_PYTHON_BACKEND=name) == f"{name}\n"
     with tempfile.TemporaryDirectory() as directory:
         shown = run(python, "-m", "cuda_link", "demo", CUDALINK_RUNTIME_DIR=directory, PATH="/usr/bin:/bin")
     assert "frames" in shown
+    version = run(python, "-c", "import cuda_link; print(cuda_link.__version__)").strip()
+    assert f"cudalink {version}" in run(python.parent / "cudalink", "--version", PATH="/usr/bin:/bin")
 
 
 def test_pip_install(wheel, python):
