@@ -18,11 +18,14 @@ from ._readable import closing, readable
 from ._statistics import ImporterStatistics, importer_statistics
 
 POLICIES = {"latest": 0, "ready_only": 1, "in_order": 2, "every": 3, "shared": 4}
+_OF_THE_PROGRAM = {"ready": "ready_only", "order": "in_order"}  # `cudalink recv --policy`
 
 
 def _policy(policy: str | None, group: str | None) -> int:
     if policy is None:
         policy = "latest" if group is None else "shared"
+    if isinstance(policy, str):
+        policy = _OF_THE_PROGRAM.get(policy, policy)
     if not isinstance(policy, str) or policy not in POLICIES:
         raise ValueError(f"{policy!r} is no policy; these are: {', '.join(POLICIES)}")
     if (policy == "shared") != (group is not None):
@@ -211,7 +214,7 @@ def open_importer(
     name: the channel. Its producer may come later.
     policy: "latest" (the newest frame; older ones are skipped and counted), "ready_only" (the newest
     whose pixels are complete), "in_order" (the oldest that is still there), "every" (the producer waits
-    for this consumer), "shared" (with group).
+    for this consumer), "shared" (with group). "ready" and "order", as the program says, are taken too.
     group: frames go to exactly one member of the group of this name.
     hold: frames that will be held at the same time, 1 to 16. Two, because a loop still has the arrays of
     one frame while it asks for the next.

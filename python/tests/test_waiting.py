@@ -303,6 +303,15 @@ def test_policies(pair):
             cuda_link.open_importer("wait", **bad)
 
 
+@pytest.mark.parametrize("given, listed", [("order", "in_order"), ("ready", "ready_only")])
+def test_policies_as_the_program_says_them(pair, given, listed):
+    exporter, _ = pair
+    with cuda_link.open_importer("wait", policy=given, timeout=10):
+        exporter.wait_consumers(2, LIMIT)
+        (found,) = cuda_link.channels()
+        assert listed in [consumer.policy for consumer in found.consumers]
+
+
 def test_a_group_shares_frames(pair):
     exporter, _ = pair
     members = [cuda_link.open_importer("wait", group="workers", timeout=10) for _ in range(2)]

@@ -84,6 +84,8 @@ class Options(ProgramTest):
             (["lst"], "did you mean list?"),
             (["record", "x"], "record needs NAME FILE"),
             (["record", "x", "f", "--policy", "evry"], "did you mean every?"),
+            (["record", "x", "f", "--policy", "ready_only"], "must be one of order every"),
+            (["recv", "x", "--policy", "in_ordr"], "order every shared; did you mean in_order?"),
             (["replay", "f", "x", "--speed", "fast"], "a factor, like 1, 0.5 or 3/2"),
             (["replay", "f", "x", "--spede", "1"], "did you mean --speed?"),
             (["info"], "info needs NAME"),

@@ -124,6 +124,18 @@ class Recv(ProgramTest):
         self.assertIn(str(self.channels), line)  # where it looked
 
     def test_near(self):
+    def test_policies_by_other_names(self):
+        """As C and Python call them."""
+        for name, shown in [("in_order", "order"), ("READY_ONLY", "ready"), ("latest", "latest")]:
+            receiver = self.start("recv", "x", "--policy", name, "--once")
+            sender = self.start("send", "x", "--size", "16x8", "--fps", 50)
+            self.wait_for_line(sender, "channel x")
+            self.wait_for(lambda: self.ask_json("info", "x")["consumers"], "it is there")
+            (consumer,) = self.ask_json("info", "x")["consumers"]
+            self.assertEqual(consumer["policy"], shown)
+            self.interrupt(sender)
+            self.finish(receiver)
+
         sender = self.start("send", "camera", "--size", "8x8")
         self.wait_for_line(sender, "channel camera")
         line = self.fail_program("recv", "camra", "--timeout", 0.2, code=3)

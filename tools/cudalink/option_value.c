@@ -139,15 +139,32 @@ static int parse_rate(const struct option_row *row, const char *text, char *reas
   return 1;
 }
 
+/* Second names of choices, which are taken but not offered: policies as C and Python call them. */
+static const struct {
+  const char *choice;
+  const char *other;
+} synonyms[] = {{"ready", "ready_only"}, {"order", "in_order"}};
+
+static const char *other_name(const char *choice) {
+  for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
+    if (strcmp(choice, synonyms[i].choice) == 0) return synonyms[i].other;
+  return choice;
+}
+
+static int is_choice(const char *text, const char *choice) {
+  return strcasecmp(text, choice) == 0 || strcasecmp(text, other_name(choice)) == 0;
+}
+
 static int parse_choice(const struct option_row *row, const char *text, char *reason, size_t size) {
   struct nearest nearest = nearest_to(text);
   int length = snprintf(reason, size, "must be one of");
   for (int i = 0; row->choices[i]; i++) {
-    if (strcasecmp(text, row->choices[i]) == 0) {
+    if (is_choice(text, row->choices[i])) {
       *(int *)row->target = i;
       return 1;
     }
     nearest_offer(&nearest, row->choices[i]);
+    nearest_offer(&nearest, other_name(row->choices[i]));
     if ((size_t)length < size)
       length += snprintf(reason + length, size - (size_t)length, " %s", row->choices[i]);
   }

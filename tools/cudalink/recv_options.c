@@ -23,7 +23,7 @@ static const char notes[] =
     "Policies: latest skips what is old; ready too, but does not wait for pixels that the GPU\n"
     "still works on; order takes what is still there, oldest first; every makes the producer\n"
     "wait for this consumer, so nothing is missed; shared gives each frame to one member of\n"
-    "the group.\n"
+    "the group. ready_only and in_order, as C and Python say, are ready and order.\n"
     "\n"
     "Exit code 1: --check found torn frames, or --policy every missed some.\n"
     "\n"
