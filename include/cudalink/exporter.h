@@ -232,7 +232,7 @@ typedef struct cudalink_exporter_statistics {
   uint64_t published; /* frames, invalid ones among them */
   uint64_t dropped;   /* begins that found nothing free */
   uint64_t abandoned;
-  uint64_t bytes;          /* of the published frames */
+  uint64_t bytes;          /* of the published frames as they lie in slots: rows are padded */
   uint64_t copies;         /* copies of frames that the library made (send, isolated, ...) */
   uint64_t waits;          /* begins that had to wait */
   uint64_t evicted;        /* consumers whose frames were taken back */

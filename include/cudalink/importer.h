@@ -191,7 +191,7 @@ typedef struct cudalink_importer_statistics {
   uint64_t received;    /* frames */
   uint64_t missed;      /* frames skipped, or gone before they were taken: also the last ones of a
                            producer that has gone */
-  uint64_t bytes;       /* of the received frames */
+  uint64_t bytes;       /* of the received frames' planes as they lie in slots: rows are padded */
   uint64_t copies;      /* copies of frames that the library made (to_host) */
   uint64_t waits;       /* acquires that slept */
   uint64_t wakes;       /* times that a sleeping acquire ran, whatever it found */

@@ -22,7 +22,7 @@ class ExporterStatistics(NamedTuple):
     """Frames for which nothing was free in time."""
     abandoned: int
     bytes: int
-    """Of the published frames."""
+    """Of the published frames as they lie in slots: rows are padded."""
     copies: int
     """Copies of frames that the library made."""
     waits: int
@@ -66,6 +66,7 @@ class ImporterStatistics(NamedTuple):
     missed: int
     """Frames skipped, or gone before they were taken."""
     bytes: int
+    """Of the received frames' planes as they lie in slots: rows are padded."""
     copies: int
     """Copies of frames that the library made."""
     waits: int

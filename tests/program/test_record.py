@@ -218,6 +218,14 @@ class Record(ProgramTest):
         self.assertEqual((replayed["rounds"], set(replayed)), (2, REPLAY_KEYS))
         self.check_documented("replay", REPLAY_KEYS)
 
+    def test_replay_counts_the_bytes_that_a_consumer_counts(self):
+        self.write(strange_frames())
+        receiver = self.start("recv", "x", *EVERY, "--once", "--json")
+        sent = self.run_json("replay", "in.rec", "x", *FAST)
+        received = json.loads(self.finish(receiver)[0])
+        self.assertGreater(sent["bytes"], 0)
+        self.assertEqual((sent["bytes"], sent["invalid"]), (received["bytes"], received["invalid"]))
+
     def test_speed_keeps_times_apart(self):
         """Frames 20 ms apart at twice the speed: never closer than the clock says."""
         self.write(strange_frames()[:1] * 6, step=20_000_000)

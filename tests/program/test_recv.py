@@ -143,6 +143,16 @@ class Recv(ProgramTest):
         self.interrupt(sender)
 
     def test_no_frame(self):
+    def test_both_ends_count_the_same_bytes(self):
+        """Rows are padded in slots, more so of planes: the pixels count."""
+        receiver = self.start("recv", "x", *EVERY, "--once", "--json")
+        sent = self.run_json(
+            "send", "x", "--format", "I420", "--size", "640x480", "--count", 3, "--fps", 0,
+            "--wait-consumers", 1,
+        )  # fmt: skip
+        received = json.loads(self.finish(receiver)[0])
+        self.assertEqual((sent["bytes"], received["bytes"]), (3 * 640 * 480 * 3 // 2,) * 2)
+
         sender = self.start("send", "x", "--size", "8x8", "--wait-consumers", 2)
         self.wait_for_line(sender, "channel x")
         line = self.fail_program("recv", "x", "--timeout", 2, code=3)  # it has to join in that

@@ -182,7 +182,6 @@ static int send_rounds(struct replay *replay) {
 /* ---- the channel ---------------------------------------------------------------------------- */
 
 static void print_json(const struct replay *replay) {
-  cudalink_exporter_statistics statistics = transmitter_statistics(&replay->transmitter);
   struct json json;
   json_start(&json, stdout);
   json_text(&json, "file", replay->arguments[0]);
@@ -190,7 +189,7 @@ static void print_json(const struct replay *replay) {
   json_number(&json, "frames_sent", replay->transmitter.frames);
   json_number(&json, "invalid", replay->invalid);
   json_number(&json, "rounds", replay->rounds);
-  json_number(&json, "bytes", statistics.bytes);
+  json_number(&json, "bytes", replay->transmitter.bytes);
   json_real(&json, "seconds", replay->duration);
   json_number(&json, "late_most_us", replay->clock.late_most / 1000);
   sending_json_way(&json, &replay->transmitter);

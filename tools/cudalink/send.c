@@ -129,7 +129,7 @@ static void print_summary(const struct transmitter *transmitter, double seconds)
   cudalink_exporter_statistics statistics = transmitter_statistics(transmitter);
   printf("sent %llu frames in %.1f s, %.1f fps, %llu bytes; %llu waits, %llu consumers evicted\n",
          (unsigned long long)transmitter->frames, seconds, rate_of(transmitter, seconds),
-         (unsigned long long)statistics.bytes, (unsigned long long)statistics.waits,
+         (unsigned long long)transmitter->bytes, (unsigned long long)statistics.waits,
          (unsigned long long)statistics.evicted);
 }
 
@@ -144,12 +144,11 @@ static void print_hint(const struct send_options *options, const struct transmit
 
 static void print_json(const struct send_options *options, const struct transmitter *transmitter,
                        const cudalink_description *description, double seconds) {
-  cudalink_exporter_statistics statistics = transmitter_statistics(transmitter);
   struct json json;
   json_start(&json, stdout);
   json_text(&json, "channel", options->arguments[0]);
   json_number(&json, "frames_sent", transmitter->frames);
-  json_number(&json, "bytes", statistics.bytes);
+  json_number(&json, "bytes", transmitter->bytes);
   json_real(&json, "seconds", seconds);
   json_real(&json, "fps", rate_of(transmitter, seconds));
   sending_json_way(&json, transmitter);

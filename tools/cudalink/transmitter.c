@@ -28,6 +28,13 @@ static int abandon(struct transmitter *transmitter, const cudalink_slot *slot, i
   return code;
 }
 
+static void count(struct transmitter *transmitter, const struct transmitter_frame *frame) {
+  uint64_t bytes = 0;
+  if (frame->fill) cudalink_packed_bytes(frame->description, &bytes);
+  transmitter->frames++;
+  transmitter->bytes += bytes;
+}
+
 static int publish(struct transmitter *transmitter, const struct transmitter_frame *frame,
                    const cudalink_slot *slot) {
   uint32_t user_size = frame->description->user_size;
@@ -37,7 +44,7 @@ static int publish(struct transmitter *transmitter, const struct transmitter_fra
       frame->fill ? cudalink_exporter_publish(transmitter->exporter, slot, CUDALINK_STREAM_COMPLETE)
                   : cudalink_exporter_publish_invalid(transmitter->exporter, slot, frame->text);
   if (result) return report_library(result);
-  transmitter->frames++;
+  count(transmitter, frame);
   return EXIT_CODE_OK;
 }
 
@@ -80,7 +87,7 @@ static int send_copy(struct transmitter *transmitter, const struct transmitter_f
                                     frame->user, CUDALINK_STREAM_COMPLETE, PIECE);
   if (result == CUDALINK_ERROR_BUSY) return EXIT_CODE_OK;
   if (result) return report_library(result);
-  transmitter->frames++;
+  count(transmitter, frame);
   return EXIT_CODE_OK;
 }
 

@@ -13,6 +13,7 @@ struct transmitter {
   cudalink_exporter exporter;
   cudalink_kind kind; /* in use */
   uint64_t frames;    /* sent */
+  uint64_t bytes;     /* their pixels, packed: what a consumer counts */
   void *staging;      /* GPU kinds: the frame is made here and copied */
   uint64_t staging_bytes;
 };
