@@ -23,8 +23,8 @@ static void note(struct replay_clock *clock, uint64_t timestamp) {
 uint64_t replay_clock_due(struct replay_clock *clock, uint64_t timestamp) {
   if (clock->speed.numerator == 0) return 0;
   if (clock->start == 0) {
-    clock->start = cudalink_now();
     clock->first = clock->newest = timestamp;
+    return 0;
   }
   note(clock, timestamp);
   return clock->start + scaled(clock, clock->newest - clock->first);
@@ -32,6 +32,7 @@ uint64_t replay_clock_due(struct replay_clock *clock, uint64_t timestamp) {
 
 void replay_clock_sent(struct replay_clock *clock, uint64_t due) {
   uint64_t now = cudalink_now();
+  if (clock->speed.numerator && clock->start == 0) clock->start = now;
   if (due == 0 || now <= due) return;
   if (now - due > clock->late_most) clock->late_most = now - due;
   if (now - due > VERY_LATE) clock->start += now - due;

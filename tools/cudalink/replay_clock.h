@@ -12,14 +12,15 @@
 /* All zeros to begin with, but for the speed. */
 struct replay_clock {
   struct option_rate speed; /* numerator 0: everything is due at once */
-  uint64_t start;           /* when the first frame of this round was due; 0 = not started */
+  uint64_t start;           /* when the first frame of this round was out, or due; 0 = not yet */
   uint64_t first;           /* its timestamp in the recording */
   uint64_t newest;          /* timestamp of the newest frame, */
   uint64_t interval;        /* and how far it is from the one before */
   uint64_t late_most;       /* the most that a frame came after its time, ns */
 };
 
-/* When the frame of this timestamp is due; 0 = at once. */
+/* When the frame of this timestamp is due; 0 = at once. The first one is: whatever making it takes, the
+ * others follow from when it is out, so it is never late. */
 uint64_t replay_clock_due(struct replay_clock *clock, uint64_t timestamp);
 
 /* The frame that was due then is out. Who is very late goes on from there, because a burst of old
