@@ -16,7 +16,7 @@ from recording import FLOAT16, FLOAT32, INVALID, LOST, UINT8, Frame, Plane, tens
 
 RECORD_KEYS = {
     "channel", "file", "frames_recorded", "missed", "invalid", "bytes", "seconds", "fps", "writing",
-    "sessions", "evictions", "kind", "path", "reason",
+    "wait_seconds", "sessions", "evictions", "kind", "path", "reason",
 }  # fmt: skip
 REPLAY_KEYS = {
     "file", "channel", "frames_sent", "invalid", "rounds", "bytes", "seconds", "late_most_us", "kind",

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import resource
+import select
 import signal
 import struct
 import subprocess
@@ -17,8 +18,8 @@ from program import ProgramTest, main
 
 KEYS = {
     "channel", "frames_received", "missed", "invalid", "checked", "torn", "bytes", "seconds", "fps",
-    "sessions", "evictions", "kind", "path", "reason", "format", "width", "height", "latency_p50_us",
-    "latency_p99_us",
+    "wait_seconds", "sessions", "evictions", "kind", "path", "reason", "format", "width", "height",
+    "latency_p50_us", "latency_p99_us",
 }  # fmt: skip
 EVERY = ("--policy", "every")
 SMALL = ("--size", "16x8", "--fps", 0)
@@ -123,7 +124,6 @@ class Recv(ProgramTest):
         self.assertIn("cudalink send", line)
         self.assertIn(str(self.channels), line)  # where it looked
 
-    def test_near(self):
     def test_policies_by_other_names(self):
         """As C and Python call them."""
         for name, shown in [("in_order", "order"), ("READY_ONLY", "ready"), ("latest", "latest")]:
@@ -136,13 +136,13 @@ class Recv(ProgramTest):
             self.interrupt(sender)
             self.finish(receiver)
 
+    def test_near(self):
         sender = self.start("send", "camera", "--size", "8x8")
         self.wait_for_line(sender, "channel camera")
         line = self.fail_program("recv", "camra", "--timeout", 0.2, code=3)
         self.assertIn("no channel 'camra'; did you mean 'camera'?", line)
         self.interrupt(sender)
 
-    def test_no_frame(self):
     def test_both_ends_count_the_same_bytes(self):
         """Rows are padded in slots, more so of planes: the pixels count."""
         receiver = self.start("recv", "x", *EVERY, "--once", "--json")
@@ -153,6 +153,7 @@ class Recv(ProgramTest):
         received = json.loads(self.finish(receiver)[0])
         self.assertEqual((sent["bytes"], received["bytes"]), (3 * 640 * 480 * 3 // 2,) * 2)
 
+    def test_no_frame(self):
         sender = self.start("send", "x", "--size", "8x8", "--wait-consumers", 2)
         self.wait_for_line(sender, "channel x")
         line = self.fail_program("recv", "x", "--timeout", 2, code=3)  # it has to join in that
@@ -169,6 +170,28 @@ class Recv(ProgramTest):
     def test_seconds_without_a_producer(self):
         result = self.run_json("recv", "x", "--seconds", 0.1)
         self.assertEqual((result["frames_received"], result["kind"]), (0, None))
+        self.assertGreaterEqual(result["seconds"], 0.1)
+        self.assertEqual(result["wait_seconds"], result["seconds"])
+
+    def test_seconds_are_those_of_the_run(self):
+        """Not from the first frame to the last, which is less than was asked for."""
+        sender = self.start("send", "x", *SMALL[:2], "--fps", 100)
+        self.wait_for_line(sender, "channel x")
+        result = self.run_json("recv", "x", "--seconds", 0.5)
+        self.assertGreaterEqual(result["seconds"], 0.5)
+        self.assertLess(result["wait_seconds"], result["seconds"])
+        self.interrupt(sender)
+
+    def test_it_says_how_long_it_waited(self):
+        sender = self.start("send", "x", *SMALL, "--count", 2, "--wait-consumers", 2)
+        receiver = self.start("recv", "x", *EVERY, "--once")
+        self.wait_for_line(sender, "channel x")
+        self.wait_for(lambda: self.ask_json("info", "x")["consumers"], "it is there")
+        self.assertFalse(select.select([receiver.stdout], [], [], 0.2)[0])  # so long at least
+        self.finish(self.start("recv", "x", *EVERY, "--once"))
+        self.finish(sender)
+        said = r"received 2 frames in \d+\.\d s \(\d+\.\d s until the first\), "
+        self.assertRegex(self.finish(receiver)[0], said)
 
     def test_kind(self):
         receiver = self.start("recv", "x", "--kind", "vmm", "--once")

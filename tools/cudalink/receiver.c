@@ -10,7 +10,10 @@
 #include "report.h"
 #include "stop.h"
 
+#include <stdio.h>
+
 #define PIECE INT64_C(100000000)
+#define WORTH_SAYING 0.1 /* s */
 
 static cudalink_frame *place_for_next(struct receiver *receiver) {
   return &receiver->held[receiver->result.tally.received % receiver->options.hold];
@@ -161,17 +164,25 @@ static int open_importer(struct receiver *receiver) {
   return result ? report_library(result) : EXIT_CODE_OK;
 }
 
+static void take_times(struct receiver *receiver, uint64_t start) {
+  struct receiver_result *result = &receiver->result;
+  uint64_t end = cudalink_now(), first = receiver->first_time;
+  result->seconds = (double)(end - start) / 1e9;
+  result->wait_seconds = (double)((first ? first : end) - start) / 1e9;
+  result->span = first ? (double)(receiver->news_time - first) / 1e9 : 0;
+}
+
 int receiver_run(struct receiver *receiver, int *is_open) {
   struct receiver_result *result = &receiver->result;
   int64_t seconds = receiver->options.seconds;
-  receiver->news_time = cudalink_now();
-  receiver->end_time = seconds ? receiver->news_time + (uint64_t)seconds : UINT64_MAX;
+  uint64_t start = cudalink_now();
+  receiver->news_time = start;
+  receiver->end_time = seconds ? start + (uint64_t)seconds : UINT64_MAX;
   int code = open_importer(receiver);
   *is_open = !code;
   if (code) return code;
   code = receive(receiver);
-  if (receiver->first_time)
-    result->seconds = (double)(receiver->news_time - receiver->first_time) / 1e9;
+  take_times(receiver, start);
   result->statistics.size = sizeof result->statistics;
   cudalink_importer_get_statistics(receiver->importer, &result->statistics);
   /* A frame says what was missed before it; nothing says so of the last ones. */
@@ -181,8 +192,17 @@ int receiver_run(struct receiver *receiver, int *is_open) {
   return code;
 }
 
+const char *receiver_time(char to[RECEIVER_TIME_SIZE], const struct receiver_result *result) {
+  double wait = result->tally.received ? result->wait_seconds : 0;
+  int length = snprintf(to, RECEIVER_TIME_SIZE, "%.1f s", result->seconds);
+  if (wait >= WORTH_SAYING)
+    snprintf(to + length, RECEIVER_TIME_SIZE - (size_t)length, " (%.1f s until the first)", wait);
+  return to;
+}
+
 void receiver_put_channel(struct json *json, const struct receiver_result *result) {
   const cudalink_importer_statistics *statistics = &result->statistics;
+  json_real(json, "wait_seconds", result->wait_seconds);
   json_number(json, "sessions", statistics->sessions);
   json_number(json, "evictions", statistics->evictions);
   json_text(json, "kind",

@@ -49,7 +49,9 @@ struct receiver_result {
   struct tally tally;
   cudalink_description description; /* of the newest frame */
   cudalink_importer_statistics statistics;
-  double seconds; /* from the first frame to the last */
+  double span;         /* s, from the first frame to the last: what rates are of */
+  double seconds;      /* of the whole run */
+  double wait_seconds; /* of them, until the first frame came */
 };
 
 struct receiver {
@@ -73,5 +75,9 @@ int receiver_run(struct receiver *receiver, int *is_open);
 
 /* The members of a command's JSON that say what the channel was like. */
 void receiver_put_channel(struct json *json, const struct receiver_result *result);
+
+/* "1.5 s", or "61.5 s (60.0 s until the first)", where the wait explains the rate. */
+#define RECEIVER_TIME_SIZE 64
+const char *receiver_time(char to[RECEIVER_TIME_SIZE], const struct receiver_result *result);
 
 #endif

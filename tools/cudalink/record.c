@@ -48,7 +48,8 @@ static const char notes[] =
     "\n"
     "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed invalid "
     "bytes\n"
-    "seconds fps writing (part of the time) sessions evictions kind path reason.\n"
+    "seconds fps writing (part of the time) wait_seconds (until the first frame) sessions\n"
+    "evictions kind path reason.\n"
     "\n"
     "examples:\n"
     "  cudalink record cam take1.rec --seconds 10\n"
@@ -116,13 +117,13 @@ static void show_live(void *context) {
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static double writing_share(const struct record *record) {
-  double seconds = record->receiver.result.seconds;
+  double seconds = record->receiver.result.span;
   double share = seconds > 0 ? (double)record->write_time / 1e9 / seconds : 0;
   return share < 1 ? share : 1;
 }
 
 static double rate_of(const struct record *record) {
-  double seconds = record->receiver.result.seconds;
+  double seconds = record->receiver.result.span;
   return seconds > 0 ? (double)(record->receiver.result.tally.received - 1) / seconds : 0;
 }
 
@@ -145,10 +146,11 @@ static void print_json(const struct record *record, FILE *stream) {
 
 static void print(const struct record *record) {
   const struct receiver_result *result = &record->receiver.result;
+  char time[RECEIVER_TIME_SIZE];
   char path[TEXT_ESCAPED_SIZE(MEDIA_NAME_SIZE)];
-  printf("recorded %" PRIu64 " frames in %.1f s, %.1f fps, %" PRIu64 " bytes into %s; missed "
+  printf("recorded %" PRIu64 " frames in %s, %.1f fps, %" PRIu64 " bytes into %s; missed "
          "%" PRIu64 ", invalid %" PRIu64 "\n",
-         record->recorder.frames, result->seconds, rate_of(record), record->bytes,
+         record->recorder.frames, receiver_time(time, result), rate_of(record), record->bytes,
          text_escape(path, sizeof path, record->path), result->tally.missed, result->tally.invalid);
 }
 

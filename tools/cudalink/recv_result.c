@@ -8,7 +8,7 @@
 #include <inttypes.h>
 
 static double rate_of(const struct receiver_result *result) {
-  return result->seconds > 0 ? (double)(result->tally.received - 1) / result->seconds : 0;
+  return result->span > 0 ? (double)(result->tally.received - 1) / result->span : 0;
 }
 
 static double latency_of(const struct receiver_result *result, double part) {
@@ -19,11 +19,12 @@ void recv_result_print(const struct receiver_result *result, const struct recv_o
                        FILE *stream) {
   const struct tally *tally = &result->tally;
   const cudalink_importer_statistics *statistics = &result->statistics;
+  char time[RECEIVER_TIME_SIZE];
   fprintf(stream,
-          "received %" PRIu64 " frames in %.1f s, %.1f fps, %" PRIu64 " bytes; missed %" PRIu64
+          "received %" PRIu64 " frames in %s, %.1f fps, %" PRIu64 " bytes; missed %" PRIu64
           ", invalid %" PRIu64 ", latency %.0f µs (p50), %.0f µs (p99)\n",
-          tally->received, result->seconds, rate_of(result), tally->bytes, tally->missed,
-          tally->invalid, latency_of(result, 0.5), latency_of(result, 0.99));
+          tally->received, receiver_time(time, result), rate_of(result), tally->bytes,
+          tally->missed, tally->invalid, latency_of(result, 0.5), latency_of(result, 0.99));
   if (options->check)
     fprintf(stream, "checked %" PRIu64 " frames, torn %" PRIu64 "\n", tally->checked, tally->torn);
   if (statistics->path[0])
