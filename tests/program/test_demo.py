@@ -7,11 +7,11 @@ import os
 import pty
 import signal
 
-from program import PROGRAM, ProgramTest, main
+from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
 
 KEYS = {
     "ok", "frames_sent", "frames_received", "torn", "lost", "skipped", "consumers", "channel", "kind",
-    "path", "reason", "pattern", "format", "width", "height", "seconds", "fps", "latency_p50_us",
+    "path", "reason", "pattern", "format", "width", "height", "ready_seconds", "seconds", "fps", "latency_p50_us",
     "latency_p99_us", "per_consumer",
 }  # fmt: skip
 
@@ -54,6 +54,15 @@ class Demo(ProgramTest):
         self.assertEqual(result["per_consumer"][0]["frames_received"], result["frames_sent"])
         self.assertEqual((result["width"], result["height"]), (320, 240))
         self.assertTrue(result["kind"] and result["path"] and result["reason"])
+        self.check_sums(result)
+
+    def check_sums(self, result):
+        """Where each frame is, by the consumers' own counts."""
+        for one in result["per_consumer"]:
+            self.assertEqual(
+                one["frames_received"] + one["skipped"], result["frames_sent"], result["per_consumer"]
+            )
+            self.assertEqual(one["lost"], 0)
 
     def test_text(self):
         out, errors = self.run_program("demo", "--seconds", 0.3, "--size", "160x120", "--kind", "host")
@@ -61,6 +70,7 @@ class Demo(ProgramTest):
         self.assertEqual(errors, "")  # no live line where there is no terminal
         self.assertNotIn("\033", out)
         self.assertIn('kind host, path "host memfd": ', lines[0])
+        self.assertRegex(lines[1], r"^ready after \d+\.\d s")
         self.assertTrue(lines[-1].startswith("ok: every byte of "), out)
         self.assertEqual(sum(line.startswith("consumer ") for line in lines), 3)
 
@@ -71,6 +81,7 @@ class Demo(ProgramTest):
         )  # fmt: skip
         self.assertIs(result["ok"], True)
         self.assertEqual(result["consumers"], 9)
+        self.check_sums(result)
 
     def test_small_and_odd_pictures(self):
         for size in ("1x1", "3x1", "127x3", "1919x2"):
@@ -114,6 +125,22 @@ class Demo(ProgramTest):
         self.assertIs(result["ok"], False)
         self.assertEqual([one["exit_code"] for one in result["per_consumer"]], [137, 0, 0])
         self.assertGreater(result["lost"], 0)
+
+    def test_nothing_counts_before_all_have_a_frame(self):
+        """On the fake driver; its consumers never come to the end of their start."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment["FAKECUDA_FAIL"] = "cuMemImportFromShareableHandle:0:-1000"
+        process = self.start("demo", "--seconds", 600, "--size", "64x64", "--kind", "vmm", "--json")
+        name = f"demo-{process.pid}"
+        self.wait_for(lambda: len(self.consumers_of(name)) == 3, "three consumers have joined")
+        self.wait_for(lambda: self.ask_json("info", name)["published"] >= 1, "a frame is sent")
+        result = json.loads(self.interrupt(process)[0])
+        self.assertEqual((result["frames_sent"], result["frames_received"]), (0, 0))
+
+    def consumers_of(self, name):
+        listed = self.start("info", name, "--json")
+        out, _ = listed.communicate(timeout=60)
+        return json.loads(out)["consumers"] if listed.returncode == 0 else []
 
     def test_interrupt_at_once(self):
         """Before the consumers have joined: it ends in order all the same."""

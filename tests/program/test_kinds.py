@@ -47,6 +47,8 @@ class Kinds(OnFakeDriver):
             self.check(result, kind, wanted)
             self.assertIs(result["ok"], True)
             self.assertEqual((result["torn"], result["lost"]), (0, 0))
+            for one in result["per_consumer"]:
+                self.assertEqual(one["frames_received"] + one["skipped"], result["frames_sent"])
 
     def test_demo_says_why(self):
         for wanted, kind in self.each():

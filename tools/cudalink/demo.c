@@ -39,13 +39,15 @@ struct demo_options {
 
 static const char summary[] =
     "Sends a moving picture to other processes, which compare every byte of what they get. The\n"
-    "consumers take turns in what they ask for: every frame, the latest, frames in order.";
+    "consumers take turns in what they ask for: every frame, the latest, frames in order. What\n"
+    "is counted, and the time, begin when each consumer has had its first frame.";
 
 static const char notes[] =
     "JSON keys: ok frames_sent frames_received (by all together) torn lost skipped consumers\n"
-    "channel kind path reason pattern format width height seconds fps latency_p50_us\n"
-    "latency_p99_us per_consumer (a list: policy frames_received skipped lost torn\n"
-    "latency_p50_us latency_p99_us exit_code).\n"
+    "channel kind path reason pattern format width height ready_seconds (until each consumer\n"
+    "had its first frame, which is not counted) seconds fps latency_p50_us latency_p99_us\n"
+    "per_consumer (a list: policy frames_received skipped lost torn latency_p50_us\n"
+    "latency_p99_us exit_code). For each, frames_received + skipped + lost = frames_sent.\n"
     "\n"
     "examples:\n"
     "  cudalink demo\n"
@@ -99,34 +101,53 @@ static int send_frames(struct transmitter *transmitter, struct source *source,
   struct live_meter meter = {0};
   struct media_error error;
   uint64_t start = cudalink_now(), end = start + (uint64_t)options->seconds, checked = start;
+  uint64_t before = transmitter->frames;
   int code = EXIT_CODE_OK;
   while (!code && !pace_wait(&pace) && cudalink_now() < end) {
     const cudalink_description *description;
     source_next(source, &description, &error);
     code = transmitter_send(transmitter, source, description);
-    result->frames_sent = transmitter->frames;
+    result->frames_sent = transmitter->frames - before;
     show_live(result, crew, &meter, start);
     if (cudalink_now() - checked < CHECK_PERIOD) continue;
     if (demo_crew_has_ended_one(crew)) break;
     checked = cudalink_now();
   }
   result->seconds = (double)(cudalink_now() - start) / 1e9;
-  if (!code) code = transmitter_wait_taken(transmitter, TAKE_LIMIT, 1);
+  if (!code && result->frames_sent) code = transmitter_wait_taken(transmitter, TAKE_LIMIT, 1);
   live_hide();
   return code;
 }
 
-/* Others may look in as well, so consumers are not only counted: each says that it has joined. */
-static int wait_for_crew(struct transmitter *transmitter, struct demo_crew *crew) {
+/* Until all have done something; `what` says it, for the message. */
+static int wait_for_crew(struct demo_crew *crew, int (*has_done)(struct demo_crew *crew),
+                         const char *what) {
   uint64_t end = cudalink_now() + (uint64_t)JOIN_LIMIT;
-  while (!demo_crew_has_joined(crew)) {
+  while (!has_done(crew)) {
     if (demo_crew_has_ended_one(crew))
-      return report(EXIT_CODE_CHECK, "a consumer process ended before it joined");
+      return report(EXIT_CODE_CHECK, "a consumer process ended before it %s", what);
     if (cudalink_now() >= end)
-      return report(EXIT_CODE_CHECK, "not all consumer processes joined within 10 s");
+      return report(EXIT_CODE_CHECK, "not all consumer processes %s within 10 s", what);
     if (stop_wait_until(cudalink_now() + LOOK_PERIOD)) return EXIT_CODE_OK;
   }
-  return transmitter_wait_consumers(transmitter, crew->count, JOIN_LIMIT);
+  return EXIT_CODE_OK;
+}
+
+/* A consumer's first frame takes long: a CUDA context, the map of the memory. That is the start, and
+ * no frame's latency, so one frame goes ahead and does not count. Others may look in as well, so
+ * consumers are not only counted: each says how far it is. */
+static int get_ready(struct transmitter *transmitter, struct source *source,
+                     struct demo_crew *crew) {
+  const cudalink_description *description;
+  struct media_error error;
+  int code = wait_for_crew(crew, demo_crew_has_joined, "joined");
+  if (!code) code = transmitter_wait_consumers(transmitter, crew->count, JOIN_LIMIT);
+  if (code || stop_requested()) return code;
+  source_next(source, &description, &error);
+  code = transmitter_send(transmitter, source, description);
+  if (!code) code = wait_for_crew(crew, demo_crew_has_frames, "took its first frame");
+  if (!code) demo_crew_count_from(crew, transmitter->frames + 1);
+  return code;
 }
 
 static void print_way(const struct demo_result *result) {
@@ -138,18 +159,26 @@ static void print_way(const struct demo_result *result) {
   fflush(stdout);
 }
 
+static void print_ready(const struct demo_result *result) {
+  printf("ready after %.1f s: each consumer has its first frame\n", result->ready_seconds);
+  fflush(stdout);
+}
+
 static int run(const struct demo_options *options, struct transmitter *transmitter,
                struct source *source, struct demo_result *result) {
   struct demo_crew *crew = calloc(1, sizeof *crew);
   if (!crew) return report(EXIT_CODE_SYSTEM, "no memory for the list of consumers");
   result->statistics = transmitter_statistics(transmitter);
   if (!options->json) print_way(result);
+  uint64_t start = cudalink_now();
   int code = demo_crew_start(crew, options->consumers, result->channel, result->pattern,
                              CUDALINK_DEVICE((int)options->device));
-  if (!code) code = wait_for_crew(transmitter, crew);
+  if (!code) code = get_ready(transmitter, source, crew);
+  result->ready_seconds = (double)(cudalink_now() - start) / 1e9;
+  if (!code && !stop_requested() && !options->json) print_ready(result);
   if (!code) code = send_frames(transmitter, source, options, crew, result);
   cudalink_exporter_close(transmitter->exporter); /* which ends the consumers that have joined */
-  demo_crew_finish(crew, demo_crew_has_joined(crew) ? END_LIMIT : 0);
+  demo_crew_finish(crew, demo_crew_has_frames(crew) ? END_LIMIT : 0);
   demo_result_add(result, crew);
   if (options->json)
     demo_result_print_json(result, crew);

@@ -16,10 +16,17 @@
 
 /* What one consumer process writes down for the producer. */
 struct demo_score {
-  struct tally tally;
+  struct tally tally; /* of the frames that count */
   int has_joined;
+  int has_frame; /* it has taken its first one, which takes a context and memory of its own */
   int exit_code;
 };
+
+/* The score board is a file: the number of the first frame that counts (0 = none does yet), then one
+ * score per consumer. */
+static inline off_t demo_score_place(uint64_t index) {
+  return (off_t)(sizeof(uint64_t) + index * sizeof(struct demo_score));
+}
 
 struct demo_consumer {
   pid_t pid; /* 0 = has ended */
@@ -29,7 +36,7 @@ struct demo_consumer {
 
 struct demo_crew {
   uint64_t count;
-  int scores; /* a memory file with one demo_score per consumer */
+  int scores; /* the score board, a memory file */
   int alive;  /* readable, with the end of the stream, once all consumers have ended */
   struct demo_consumer consumers[DEMO_MOST_CONSUMERS];
 };
@@ -42,7 +49,12 @@ int demo_crew_start(struct demo_crew *crew, uint64_t count, const char *channel,
 /* Reads what all have written down so far. */
 void demo_crew_read(struct demo_crew *crew);
 
-int demo_crew_has_joined(struct demo_crew *crew); /* all of it */
+/* All of it. */
+int demo_crew_has_joined(struct demo_crew *crew);
+int demo_crew_has_frames(struct demo_crew *crew);
+
+/* From the frame of that number on the consumers count; call it before that one is sent. */
+void demo_crew_count_from(struct demo_crew *crew, uint64_t sequence);
 
 /* 1 when one of them has ended. */
 int demo_crew_has_ended_one(struct demo_crew *crew);
@@ -55,13 +67,14 @@ struct demo_result {
   const cudalink_description *description;
   const char *channel;
   enum pattern pattern;
-  uint64_t frames_sent;
-  uint64_t frames_received; /* by all consumers together */
+  uint64_t frames_sent;     /* since every consumer has had its first one */
+  uint64_t frames_received; /* of those, by all consumers together */
   uint64_t torn;
-  uint64_t lost;    /* that a consumer which wants every frame did not get */
+  uint64_t lost;    /* that nobody can say of where they are, or that one which wants all missed */
   uint64_t skipped; /* by the others, as their policies say */
   uint64_t checked;
-  uint64_t failed; /* consumers that ended with an error, or got nothing */
+  uint64_t failed;      /* consumers that ended with an error, or got nothing */
+  double ready_seconds; /* from the start of the consumers until each has its first frame */
   double seconds;
   struct histogram latency;
 };

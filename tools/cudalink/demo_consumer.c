@@ -18,6 +18,8 @@
 
 struct watcher {
   cudalink_importer importer;
+  struct tally before;   /* of frames that do not count yet */
+  uint64_t counted_from; /* 0 = not known yet */
   enum pattern pattern;
   struct host_frame host;
   struct demo_score score;
@@ -27,15 +29,29 @@ struct watcher {
 
 static void write_score(struct watcher *watcher) {
   const struct demo_score *score = &watcher->score;
-  off_t place = (off_t)((size_t)watcher->index * sizeof *score);
+  off_t place = demo_score_place((uint64_t)watcher->index);
   ssize_t ignored = pwrite(DEMO_SCORES, score, sizeof *score, place);
   (void)ignored; /* a number that is old is better than a demo that stops */
   watcher->written = cudalink_now();
 }
 
+/* The producer writes the number down before it sends that frame. */
+static int is_counted(struct watcher *watcher, const cudalink_frame *frame) {
+  uint64_t from = 0;
+  if (!watcher->counted_from && pread(DEMO_SCORES, &from, sizeof from, 0) == (ssize_t)sizeof from)
+    watcher->counted_from = from;
+  return watcher->counted_from && frame->sequence >= watcher->counted_from;
+}
+
+static void say_first_frame(struct watcher *watcher) {
+  watcher->score.tally.torn = watcher->before.torn;
+  watcher->score.has_frame = 1;
+  write_score(watcher);
+}
+
 static int take_frame(struct watcher *watcher, cudalink_frame *frame) {
   struct media_error error;
-  struct tally *tally = &watcher->score.tally;
+  struct tally *tally = is_counted(watcher, frame) ? &watcher->score.tally : &watcher->before;
   int code = EXIT_CODE_OK;
   if (tally_frame(tally, frame)) {
     int result = host_frame_get(&watcher->host, frame);
@@ -45,7 +61,17 @@ static int take_frame(struct watcher *watcher, cudalink_frame *frame) {
       code = report_media(&error);
   }
   cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
+  if (!code && !watcher->score.has_frame) say_first_frame(watcher);
   return code;
+}
+
+/* A frame says what was missed before it; nothing says so of the last ones. */
+static void add_last_missed(struct watcher *watcher) {
+  struct tally *tally = &watcher->score.tally;
+  cudalink_importer_statistics statistics = {.size = sizeof statistics};
+  cudalink_importer_get_statistics(watcher->importer, &statistics);
+  uint64_t told = watcher->before.missed + tally->missed;
+  if (statistics.missed > told) tally->missed += statistics.missed - told;
 }
 
 static int take_all(struct watcher *watcher) {
@@ -93,6 +119,7 @@ int command_demo_consumer(int argc, char **argv) {
   watcher.score.has_joined = 1;
   write_score(&watcher);
   int code = take_all(&watcher);
+  add_last_missed(&watcher);
   write_score(&watcher);
   cudalink_importer_close(watcher.importer);
   host_frame_free(&watcher.host);

@@ -78,7 +78,7 @@ int demo_crew_start(struct demo_crew *crew, uint64_t count, const char *channel,
   }
   crew->alive = ends[0];
   if (crew->scores < 0 || ends[0] < 0 || ends[1] < 0 ||
-      ftruncate(crew->scores, (off_t)(count * sizeof(struct demo_score))) != 0)
+      ftruncate(crew->scores, demo_score_place(count)) != 0)
     return report(EXIT_CODE_SYSTEM, "no pipe or memory file can be made: %s", strerror(errno));
   int code = start_all(crew, ends[1], channel, pattern, device);
   close(ends[1]); /* the last consumer that ends closes the last copy */
@@ -88,7 +88,7 @@ int demo_crew_start(struct demo_crew *crew, uint64_t count, const char *channel,
 void demo_crew_read(struct demo_crew *crew) {
   for (uint64_t i = 0; i < crew->count; i++) {
     struct demo_score score;
-    off_t place = (off_t)(i * sizeof score);
+    off_t place = demo_score_place(i);
     if (pread(crew->scores, &score, sizeof score, place) == (ssize_t)sizeof score)
       crew->consumers[i].score = score;
   }
@@ -99,6 +99,18 @@ int demo_crew_has_joined(struct demo_crew *crew) {
   for (uint64_t i = 0; i < crew->count; i++)
     if (!crew->consumers[i].score.has_joined) return 0;
   return 1;
+}
+
+int demo_crew_has_frames(struct demo_crew *crew) {
+  demo_crew_read(crew);
+  for (uint64_t i = 0; i < crew->count; i++)
+    if (!crew->consumers[i].score.has_frame) return 0;
+  return 1;
+}
+
+void demo_crew_count_from(struct demo_crew *crew, uint64_t sequence) {
+  ssize_t ignored = pwrite(crew->scores, &sequence, sizeof sequence, 0);
+  (void)ignored; /* it is memory; and frames that nobody counts are lost, which is told */
 }
 
 int demo_crew_has_ended_one(struct demo_crew *crew) {

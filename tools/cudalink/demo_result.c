@@ -18,14 +18,15 @@ static int wants_all(const struct demo_consumer *consumer) {
   return consumer->policy == CUDALINK_POLICY_EVERY;
 }
 
-/* Every consumer is connected before the first frame, so this one should have got them all. */
-static uint64_t lost_by(const struct demo_consumer *consumer, uint64_t sent) {
-  uint64_t received = consumer->score.tally.received;
-  return wants_all(consumer) && sent > received ? sent - received : 0;
-}
-
 static uint64_t skipped_by(const struct demo_consumer *consumer) {
   return wants_all(consumer) ? 0 : consumer->score.tally.missed;
+}
+
+/* Every consumer has had a frame before the first one that counts, so each has got all others, or
+ * has said that it skipped them. */
+static uint64_t lost_by(const struct demo_consumer *consumer, uint64_t sent) {
+  uint64_t known = consumer->score.tally.received + skipped_by(consumer);
+  return sent > known ? sent - known : 0;
 }
 
 void demo_result_add(struct demo_result *result, const struct demo_crew *crew) {
@@ -118,6 +119,7 @@ void demo_result_print_json(const struct demo_result *result, const struct demo_
   json_number(&json, "skipped", result->skipped);
   json_number(&json, "consumers", crew->count);
   put_stream(&json, result);
+  json_real(&json, "ready_seconds", result->ready_seconds);
   json_real(&json, "seconds", result->seconds);
   json_real(&json, "fps", result->seconds > 0 ? (double)result->frames_sent / result->seconds : 0);
   json_real(&json, "latency_p50_us", microseconds(&result->latency, 0.5));
