@@ -15,8 +15,8 @@ from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
 from recording import FLOAT16, FLOAT32, INVALID, LOST, UINT8, Frame, Plane, tensor
 
 RECORD_KEYS = {
-    "channel", "file", "frames_recorded", "missed", "invalid", "bytes", "seconds", "fps", "writing",
-    "wait_seconds", "sessions", "evictions", "kind", "path", "reason",
+    "channel", "file", "frames_recorded", "missed", "missed_at_start", "invalid", "bytes", "seconds", "fps",
+    "writing", "wait_seconds", "sessions", "evictions", "kind", "path", "reason",
 }  # fmt: skip
 REPLAY_KEYS = {
     "file", "channel", "frames_sent", "invalid", "rounds", "bytes", "seconds", "late_most_us", "kind",
@@ -28,6 +28,7 @@ SMALL = ("--size", "16x8", "--fps", 0, "--pattern", "check", "--wait-consumers",
 WIDE = ("--size", "64x8")  # rows that need no padding
 WIDE_BYTES = recording.FRAME.size + recording.PLANE.size + 64 * 8 * 4
 RGBA8 = struct.unpack("<I", b"RGBA")[0]
+PAUSE = "34 "  # its number on x86-64
 
 
 def noise(size, seed):
@@ -67,6 +68,17 @@ def strange_frames():
         Frame((tensor(b"", UINT8, (65536, 5)),), noise(65536 * 5, 5), rate=(25, 1)),
         Frame((packed,), noise(96, 6), picture=(RGBA8, 6, 4), colour=colour),
     ]
+
+
+def waits_for_ever(pid):
+    """A thread of it is in pause(), as a call of the fake driver that never returns."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            if (task / "syscall").read_text(encoding="ascii").startswith(PAUSE):
+                return True
+        except OSError:  # the thread has ended
+            continue
+    return False
 
 
 class Killed(ProgramTest):
@@ -401,6 +413,35 @@ class Record(ProgramTest):
         self.assertEqual(result["frames_recorded"], len(frames))
         self.assertIn(f"missed {result['missed']} of ", line)
         self.assertIn("--policy every", line)
+
+    def test_a_pause_of_the_disk_costs_nothing(self):
+        """Nobody empties the pipe yet: ten frames wait in memory, and their producer need not."""
+        for driver in ("", FAKE_DRIVER):
+            self.environment["LD_LIBRARY_PATH"] = driver
+            recorder = self.start("record", "x", "-", *EVERY, "--once", "--json")
+            sent = self.run_json(
+                "send", "x", "--size", "640x480", "--fps", 0, "--count", 10, "--wait-consumers", 1,
+                "--pattern", "check", "--kind", "vmm" if driver else "host",
+            )  # fmt: skip
+            self.assertEqual(sent["frames_sent"], 10)
+            data, errors = recorder.communicate(timeout=60)
+            self.assertEqual(recorder.returncode, 0, errors)
+            Path(self.path("out.rec")).write_bytes(data)
+            frames = recording.read(self.path("out.rec"))[1]
+            self.assertEqual([frame.sequence for frame in frames], list(range(1, 11)))
+            self.assertEqual(len({frame.data for frame in frames}), 10)
+
+    def test_context_is_made_before_joining(self):
+        """What it takes would be missed; here it takes for ever."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        sender = self.start("send", "x", "--size", "64x48", "--kind", "vmm")
+        self.wait_for_line(sender, "channel x")
+        self.environment["FAKECUDA_FAIL"] = "cuDevicePrimaryCtxRetain:0:-1000"
+        recorder = self.start("record", "x", "out.rec")
+        self.wait_for(lambda: waits_for_ever(recorder.pid), "it makes the context")
+        self.assertEqual(self.ask_json("info", "x")["consumers"], [])
+        recorder.kill()
+        self.interrupt(sender)
 
     def test_interrupt(self):
         for number in (signal.SIGINT, signal.SIGTERM):

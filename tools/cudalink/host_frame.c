@@ -16,12 +16,12 @@ static int grow(struct host_frame *host, uint64_t bytes) {
 
 /* Described as one row of bytes the slot comes as it is, with gaps and repeated elements, in one
  * copy. */
-static int copy_slot(struct host_frame *host, const cudalink_frame *frame, uint64_t bytes) {
+int host_frame_copy(const cudalink_frame *frame, void *to, uint64_t bytes) {
   cudalink_frame raw = *frame;
   int64_t shape = (int64_t)bytes;
   raw.description = (cudalink_description){.plane_count = 0};
   int result = cudalink_describe_tensor(&raw.description, NULL, CUDALINK_UINT8, 1, &shape);
-  return result ? result : cudalink_frame_to_host(&raw, host->copy, bytes);
+  return result ? result : cudalink_frame_to_host(&raw, to, bytes);
 }
 
 int host_frame_get(struct host_frame *host, const cudalink_frame *frame) {
@@ -30,7 +30,7 @@ int host_frame_get(struct host_frame *host, const cudalink_frame *frame) {
   if (frame->kind == CUDALINK_KIND_HOST) return CUDALINK_OK;
   int result = cudalink_description_bytes(&frame->description, &bytes);
   if (!result) result = grow(host, bytes);
-  if (!result && bytes) result = copy_slot(host, frame, bytes);
+  if (!result && bytes) result = host_frame_copy(frame, host->copy, bytes);
   host->data = host->copy;
   return result;
 }

@@ -60,7 +60,7 @@ struct receiver {
   int (*use)(void *context, const cudalink_frame *frame, int has_pixels);
   void (*show)(void *context); /* may show a live line */
   void *context;
-  int is_over; /* ended as it should; `use` may say so too */
+  _Atomic int is_over; /* ended as it should; `use`, or a thread of its own, may say so too */
   struct receiver_result result;
   cudalink_importer importer;
   cudalink_frame held[CUDALINK_MAX_HOLD]; /* the last frames, a ring */

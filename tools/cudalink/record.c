@@ -2,16 +2,16 @@
  *
  * `cudalink record`: every frame of a channel goes into a file, as it is.
  */
+#include "channel_view.h"
 #include "command.h"
-#include "host_frame.h"
+#include "gpu_ordinal.h"
 #include "json.h"
 #include "options.h"
 #include "receiver.h"
+#include "record_queue.h"
 #include "report.h"
 #include "stop.h"
 #include "text.h"
-
-#include "media/recording.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -23,12 +23,9 @@
 
 struct record {
   struct receiver receiver;
-  struct media_recorder recorder;
-  struct host_frame host;
+  struct record_queue queue;
   struct live_meter meter;
-  uint64_t bytes;      /* written */
-  uint64_t write_time; /* ns */
-  int has_file_failed;
+  uint64_t missed_at_start; /* before the first frame */
   const char *path;
   int json;
 };
@@ -37,19 +34,18 @@ struct record {
 static const char *const policies[] = {"order", "every", NULL};
 
 static const char notes[] =
-    "With --policy order, the default, the producer goes at its own speed; frames that the disk "
-    "is\n"
-    "too slow for are missed and counted, and each recorded frame says how many were missed "
-    "before\n"
-    "it. With every the producer waits, so nothing is missed.\n"
+    "With --policy order, the default, the producer goes at its own speed; frames that the disk\n"
+    "is too slow for are missed and counted, and each recorded frame says how many were missed\n"
+    "before it. With every the producer waits, so nothing is missed. Frames that the disk has no\n"
+    "time for yet wait in memory, up to 16 of them and 256 MiB. What is missed while the recorder\n"
+    "starts, slots of the producer bridge (send --slots 16).\n"
     "\n"
     "FILE - is stdout. The file has whole frames only, also when the disk is full or a signal\n"
     "comes; docs/recording.md describes it.\n"
     "\n"
-    "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed invalid "
-    "bytes\n"
-    "seconds fps writing (part of the time) wait_seconds (until the first frame) sessions\n"
-    "evictions kind path reason.\n"
+    "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed\n"
+    "missed_at_start (before the first frame) invalid bytes seconds fps writing (part of the\n"
+    "time) wait_seconds (until the first frame) sessions evictions kind path reason.\n"
     "\n"
     "examples:\n"
     "  cudalink record cam take1.rec --seconds 10\n"
@@ -84,41 +80,40 @@ static int parse(struct record *record, int argc, char **argv) {
 
 static int is_stdout(const struct record *record) { return strcmp(record->path, "-") == 0; }
 
-/* A reader that has gone has seen enough. */
-static int write_failed(struct record *record, const struct media_error *error) {
-  record->has_file_failed = 1;
-  if (stop_requested() || (error->code == CUDALINK_ERROR_CLOSED && is_stdout(record))) {
-    record->receiver.is_over = 1;
-    return EXIT_CODE_OK;
-  }
-  return report_media(error);
-}
-
 static int use_frame(void *context, const cudalink_frame *frame, int has_pixels) {
   struct record *record = context;
-  struct media_error error;
-  int result = has_pixels ? host_frame_get(&record->host, frame) : CUDALINK_OK;
-  if (result) return report_library(result);
-  uint64_t start = cudalink_now();
-  result = media_recorder_write(&record->recorder, frame, record->host.data, &error);
-  record->write_time += cudalink_now() - start;
-  record->bytes = record->recorder.output.position;
-  return result ? write_failed(record, &error) : EXIT_CODE_OK;
+  if (record->receiver.result.tally.received == 1) record->missed_at_start = frame->missed;
+  return record_queue_put(&record->queue, frame, has_pixels);
 }
 
 static void show_live(void *context) {
   struct record *record = context;
   const struct tally *tally = &record->receiver.result.tally;
-  live_show("%" PRIu64 " frames  %.1f fps  %.1f MiB  missed %" PRIu64, record->recorder.frames,
-            live_rate(&record->meter, record->recorder.frames), (double)record->bytes / MEBIBYTE,
-            tally->missed);
+  uint64_t frames, bytes;
+  record_queue_look(&record->queue, &frames, &bytes);
+  live_show("%" PRIu64 " frames  %.1f fps  %.1f MiB  missed %" PRIu64, frames,
+            live_rate(&record->meter, frames), (double)bytes / MEBIBYTE, tally->missed);
+}
+
+/* Makes the GPU's context, and memory to read frames out to, while no frame waits for it: done behind
+ * the joining they cost the first ones. For a channel that is not there yet nobody can say where. */
+static void prepare(struct record *record) {
+  static cudalink_channel_info channel;
+  const struct receiver_options *options = &record->receiver.options;
+  if (cudalink_channel_get(NULL, options->channel, CHANNEL_VIEW_PATIENCE, &channel) ||
+      channel.status || channel.kind == CUDALINK_KIND_HOST)
+    return;
+  int ordinal = options->device == RECEIVER_PRODUCERS_DEVICE ? gpu_ordinal(channel.device_uuid)
+                                                             : (int)options->device;
+  if (ordinal < 0) return;
+  record_queue_prepare(&record->queue, CUDALINK_DEVICE(ordinal), channel.slot_bytes);
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static double writing_share(const struct record *record) {
   double seconds = record->receiver.result.span;
-  double share = seconds > 0 ? (double)record->write_time / 1e9 / seconds : 0;
+  double share = seconds > 0 ? (double)record->queue.write_time / 1e9 / seconds : 0;
   return share < 1 ? share : 1;
 }
 
@@ -133,10 +128,11 @@ static void print_json(const struct record *record, FILE *stream) {
   json_start(&json, stream);
   json_text(&json, "channel", record->receiver.options.channel);
   json_text(&json, "file", record->path);
-  json_number(&json, "frames_recorded", record->recorder.frames);
+  json_number(&json, "frames_recorded", record->queue.frames);
   json_number(&json, "missed", result->tally.missed);
+  json_number(&json, "missed_at_start", record->missed_at_start);
   json_number(&json, "invalid", result->tally.invalid);
-  json_number(&json, "bytes", record->bytes);
+  json_number(&json, "bytes", record->queue.bytes);
   json_real(&json, "seconds", result->seconds);
   json_real(&json, "fps", rate_of(record));
   json_real(&json, "writing", writing_share(record));
@@ -150,48 +146,60 @@ static void print(const struct record *record) {
   char path[TEXT_ESCAPED_SIZE(MEDIA_NAME_SIZE)];
   printf("recorded %" PRIu64 " frames in %s, %.1f fps, %" PRIu64 " bytes into %s; missed "
          "%" PRIu64 ", invalid %" PRIu64 "\n",
-         record->recorder.frames, receiver_time(time, result), rate_of(record), record->bytes,
+         record->queue.frames, receiver_time(time, result), rate_of(record), record->queue.bytes,
          text_escape(path, sizeof path, record->path), result->tally.missed, result->tally.invalid);
 }
 
 static int fail_missed(const struct record *record) {
+  char start[64] = "";
   double share = writing_share(record);
   const struct receiver_result *result = &record->receiver.result;
+  uint64_t at_start = record->missed_at_start;
+  if (at_start)
+    snprintf(start, sizeof start, ", %" PRIu64 " of them before the first one came", at_start);
   return report(
       EXIT_CODE_CHECK,
-      "channel '%s': missed %" PRIu64 " of %" PRIu64 " frames: %s (writing took %.0f %% of "
-      "the time); --policy every makes the producer wait",
+      "channel '%s': missed %" PRIu64 " of %" PRIu64 " frames%s: %s (writing took %.0f %% of "
+      "the time); more slots bridge a start or a pause (send --slots 16), and --policy every makes "
+      "the producer wait",
       record->receiver.options.channel, result->tally.missed,
-      result->tally.missed + result->tally.received,
+      result->tally.missed + result->tally.received, start,
       share >= SLOW_SHARE ? "the disk can't keep up" : "they came faster than they were taken",
       100 * share);
+}
+
+/* A reader that has gone has seen enough. */
+static int write_failed(const struct record *record) {
+  const struct media_error *error = &record->queue.error;
+  if (stop_requested() || (error->code == CUDALINK_ERROR_CLOSED && is_stdout(record)))
+    return EXIT_CODE_OK;
+  return report_media(error);
 }
 
 static int summarize(const struct record *record, int code) {
   FILE *stream = is_stdout(record) ? stderr : stdout;
   if (record->json)
     print_json(record, stream);
-  else if (stream == stdout && (record->recorder.frames || !code))
+  else if (stream == stdout && (record->queue.frames || !code))
     print(record);
-  if (!code && record->receiver.result.tally.missed && !record->has_file_failed)
+  if (!code && record->receiver.result.tally.missed && !record->queue.has_failed)
     return fail_missed(record);
   return code;
 }
 
 static int run(struct record *record) {
-  struct media_error error;
   int is_open;
   record->receiver.use = use_frame;
   record->receiver.show = show_live;
   record->receiver.context = record;
-  if (media_recorder_open(&record->recorder, record->path, record->receiver.options.channel,
-                          stop_flag(), &error))
-    return report_media(&error);
-  int code = receiver_run(&record->receiver, &is_open);
-  int result = media_recorder_close(&record->recorder, &error);
-  if (is_open) code = summarize(record, code);
-  host_frame_free(&record->host);
-  return result && !code ? report_media(&error) : code;
+  int code = record_queue_open(&record->queue, record->path, record->receiver.options.channel,
+                               &record->receiver.is_over);
+  if (code) return code;
+  prepare(record);
+  code = receiver_run(&record->receiver, &is_open);
+  int result = record_queue_close(&record->queue);
+  if (result && !code) code = write_failed(record);
+  return is_open ? summarize(record, code) : code;
 }
 
 int command_record(int argc, char **argv) {
