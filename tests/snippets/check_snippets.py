@@ -10,6 +10,7 @@ A snippet is a block of README.md, docs/**/*.md or include/cudalink/*.h* between
   compile    is compiled only (can be added to fragment)
   producer   a whole program that is kept running while the consumers of the same file run
   consumer   a whole program that is run while the producers of the same file run
+  cuda       includes cuda.h; is linked with the fake driver and runs on it (can be added to all others)
 
 Code that is only indented, or in a block without a language, would never be compiled: that is an error.
 """
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-WORDS = {"fragment", "compile", "producer", "consumer"}
+WORDS = {"fragment", "compile", "producer", "consumer", "cuda"}
 FLAGS = ["-g", "-Wall", "-Wextra", "-Wno-unused", "-Werror"]
 STANDARDS = {"c": "-std=gnu11", "cpp": "-std=c++17"}
 TIME_LIMIT = 30  # seconds; only a snippet that hangs comes near
@@ -106,6 +107,7 @@ class Runner:
     def __init__(self, options, folder):
         self.options, self.folder = options, Path(folder)
         self.environment = dict(os.environ, CUDALINK_RUNTIME_DIR=str(self.folder / "run"))
+        self.environment["FAKECUDA_DELAY_US"] = "3000"  # who names the wrong stream reads too early
         (self.folder / "run").mkdir(mode=0o700)
         self.failures = 0
 
@@ -121,6 +123,9 @@ class Runner:
         library = Path(self.options.library).resolve()
         command = [compiler, STANDARDS[snippet.language], *FLAGS, f"-I{self.options.include}", str(source)]
         command += ["-o", str(program), str(library), f"-Wl,-rpath,{library.parent}", "-lpthread"]
+        if "cuda" in snippet.words:
+            driver = Path(self.options.driver).resolve()
+            command += [f"-I{Path(__file__).parent / 'include'}", str(driver), f"-Wl,-rpath,{driver.parent}"]
         result = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if result.returncode != 0:
             self.fail(snippet, "does not compile", result.stdout)
@@ -174,7 +179,7 @@ class Runner:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("compiler", "cpp-compiler", "include", "library", "root"):
+    for name in ("compiler", "cpp-compiler", "include", "library", "driver", "root"):
         parser.add_argument(f"--{name}", required=True)
     options = parser.parse_args()
 
