@@ -9,6 +9,7 @@ from pathlib import Path
 COMMENT = re.compile(r"^/\*.*?\*/\n", re.M | re.S)
 FUNCTION = re.compile(r"^CUDALINK_API\s+([^;]*?\b(cudalink_\w+)\([^;]*\));", re.M)
 STRUCT = re.compile(r"^typedef (?:struct|enum) (\w+) \{.*?^\} \1;", re.M | re.S)
+MACRO = re.compile(r"^#define (CUDALINK_\w+)(\(\w+\))?[ \t]+(?:.*\\\n)*.*\n", re.M)
 CALLBACK = re.compile(r"^typedef [^;{]*\(\*(\w+)\)[^;]*;", re.M)
 
 
@@ -42,6 +43,9 @@ class Header:
         self.summary = " ".join(line.split()).split(" - ", 1)[1].rstrip(".")
         self.types = {found.group(1): found.group()
                       for pattern in (STRUCT, CALLBACK) for found in pattern.finditer(source)}
+        # What a caller writes in place of a value: not sizes, not lists that others are made of.
+        self.macros = [self.laid_out(found) for found in MACRO.finditer(source)
+                       if "cudalink_stream_make" in found.group() or found.group(1) == "CUDALINK_DEVICE"]
         self.errors = re.findall(r'^  X\((\w+), (-\d+), "([^"]*)"\)', source, re.M)
         self.functions = []
         for number, (text, code) in enumerate(chunks):
@@ -55,12 +59,23 @@ class Header:
                 self.functions.append(Function(name, declaration, self, text, siblings))
 
 
+    @staticmethod
+    def laid_out(macro):
+        """On one line where that is not too long for a page of 80 columns."""
+        line = " ".join(macro.group().replace("\\\n", " ").split())
+        if len(line) <= 72:
+            return line
+        name = f"#define {macro.group(1)}{macro.group(2) or ''}"
+        return f"{name} \\\n  {line.removeprefix(name).strip()}"
+
+
 class Headers:
     def __init__(self, paths):
         self.all = [Header(path) for path in map(Path, paths) if path.suffix == ".h"]
         self.functions = [function for header in self.all for function in header.functions]
         self.names = {function.name for function in self.functions}
         self.types = {name: text for header in self.all for name, text in header.types.items()}
+        self.home = {name: header for header in self.all for name in header.types}
         self.base = next(header for header in self.all if header.name == "base.h")
         # base.h is told in cudalink(7); the header of all headers has nothing of its own.
         self.paged = [one for one in self.all if one.functions and one is not self.base]

@@ -82,6 +82,14 @@ class Pages(unittest.TestCase):
         self.assertIn(r'return fprintf(stderr, "%s\n", cudalink_last_error()), 1;',
                       rendered(self.folder / "cudalink_exporter.7"))
 
+    def test_streams_and_devices_are_named(self):
+        page = rendered(self.folder / "cudalink_stream.7")
+        for name in ("COMPLETE", "LEGACY", "PER_THREAD", "HANDLE(h)", "EVENT(h)"):
+            self.assertRegex(page, rf"#define CUDALINK_STREAM_{re.escape(name)} (\\ )?cudalink_stream_make\(")
+        self.assertIn("#define CUDALINK_DEVICE(ordinal) ((ordinal) + 1)", rendered(self.folder / "cudalink_frame.7"))
+        publish = rendered(self.folder / "cudalink_exporter_publish.3")
+        self.assertRegex(publish, r"SEE ALSO .*cudalink_stream\(7\)")
+
     def test_the_program_tells_everything(self):
         if not OPTIONS.program:
             self.skipTest("needs the program")
