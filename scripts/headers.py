@@ -58,7 +58,6 @@ class Header:
                     sys.exit(f"{Path(sys.argv[0]).name}: {path}: {name} has no comment that says what it does")
                 self.functions.append(Function(name, declaration, self, text, siblings))
 
-
     @staticmethod
     def laid_out(macro):
         """On one line where that is not too long for a page of 80 columns."""
