@@ -139,6 +139,39 @@ static void bars_in_rgb_are_75_percent(void **state) {
   free(bgra.slot);
 }
 
+/* Dots of a number's last digits, in the pattern's digits of 3 x 5. */
+static uint32_t dots_of(uint64_t number, uint32_t digits) {
+  static const uint8_t dots[10] = {12, 8, 11, 11, 9, 11, 12, 7, 13, 12};
+  uint32_t sum = 0;
+  for (uint32_t i = 0; i < digits; i++, number /= 10)
+    sum += dots[number % 10];
+  return sum;
+}
+
+/* White pixels below the squares that carry the number. */
+static uint32_t white_pixels(const struct frame *frame, uint32_t width, uint32_t height) {
+  uint32_t count = 0;
+  for (uint32_t y = height / 2; y < height; y++)
+    for (uint32_t x = 0; x < width; x++)
+      count += element(frame, 0, y, x, 0) == 255 && element(frame, 0, y, x, 1) == 255;
+  return count;
+}
+
+static void the_counter_is_whole_in_every_frame(void **state) {
+  (void)state;
+  static const uint32_t sizes[][4] = {/* width, height, side of a dot, digits */
+                                      {320, 180, 9, 8}, {31, 20, 1, 8},  {640, 32, 1, 8},
+                                      {64, 400, 2, 8},  {15, 300, 1, 4}, {248, 160, 8, 8}};
+  for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (uint64_t number = 0; number < 20000; number += 1 + number / 40) {
+      const uint32_t *size = sizes[s];
+      struct frame frame = draw(PATTERN_COUNTER, CUDALINK_FORMAT_RGBA8, size[0], size[1], number);
+      assert_int_equal(white_pixels(&frame, size[0], size[1]),
+                       dots_of(number, size[3]) * size[2] * size[2]);
+      free(frame.slot);
+    }
+}
+
 /* v210 by hand: the words of six pixels. */
 static void v210_has_its_words(void **state) {
   (void)state;
@@ -408,6 +441,7 @@ int main(void) {
       cmocka_unit_test(planar_bars_have_the_known_values),
       cmocka_unit_test(interleaved_bars_have_the_known_values),
       cmocka_unit_test(bars_in_rgb_are_75_percent),
+      cmocka_unit_test(the_counter_is_whole_in_every_frame),
       cmocka_unit_test(v210_has_its_words),
       cmocka_unit_test(yuv_follows_bt709),
       cmocka_unit_test(floats_follow_rgb),

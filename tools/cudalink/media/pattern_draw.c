@@ -91,24 +91,38 @@ static void draw_stripes(const struct pattern_canvas *canvas, uint32_t y, uint16
   }
 }
 
+static uint32_t smaller_of(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
+/* From the left edge to the right one and back, a dot per frame; never over an edge. */
+static uint32_t digits_left(const struct pattern_canvas *canvas, uint32_t text_width,
+                            uint32_t dot) {
+  uint32_t room = canvas->width - text_width;
+  uint64_t round = 2 * (uint64_t)room;
+  uint64_t way = round ? canvas->number % round * dot % round : 0;
+  return (uint32_t)(way <= room ? way : round - way);
+}
+
+/* All eight digits where there is room for them, else the last ones; always whole. */
 static void draw_digits(const struct pattern_canvas *canvas, uint32_t y, uint16_t *rgba) {
   /* 3 x 5 dots, highest bit top left. */
   static const uint16_t dots[10] = {075557, 026227, 071747, 071717, 055711,
                                     074717, 074757, 071111, 075757, 075717};
-  uint32_t dot = canvas->height / 20 ? canvas->height / 20 : 1;
-  uint32_t top = canvas->height / 2, row = (y - top) / dot;
+  if (canvas->height < DIGIT_HEIGHT || canvas->width < DIGIT_WIDTH - 1) return;
+  uint32_t dot = smaller_of(canvas->height / 20, canvas->width / (DIGITS * DIGIT_WIDTH - 1));
+  if (dot == 0) dot = 1;
+  uint32_t digits = smaller_of(DIGITS, (canvas->width / dot + 1) / DIGIT_WIDTH);
+  uint32_t top = smaller_of(canvas->height / 2, canvas->height - DIGIT_HEIGHT * dot);
+  uint32_t row = (y - top) / dot;
   if (y < top || row >= DIGIT_HEIGHT) return;
-  uint64_t text_width = (uint64_t)DIGITS * DIGIT_WIDTH * dot;
-  uint64_t moved = canvas->number * dot % (canvas->width + text_width);
+  uint32_t left = digits_left(canvas, (digits * DIGIT_WIDTH - 1) * dot, dot);
   uint64_t value = canvas->number;
-  for (uint32_t i = 0; i < DIGITS; i++, value /= 10) {
+  for (uint32_t i = digits; i-- > 0; value /= 10) {
     uint16_t digit = dots[value % 10];
     for (uint32_t column = 0; column < 3; column++) {
       if (!(digit >> (14 - (row * 3 + column)) & 1)) continue;
-      uint64_t start = ((uint64_t)(DIGITS - 1 - i) * DIGIT_WIDTH + column) * dot + moved;
-      for (uint64_t x = start; x < start + dot; x++) /* the text comes in from the left */
-        if (x >= text_width && x - text_width < canvas->width)
-          set_pixel(rgba + 4 * (x - text_width), WHITE, WHITE, WHITE);
+      uint32_t start = left + (i * DIGIT_WIDTH + column) * dot;
+      for (uint32_t x = start; x < start + dot; x++)
+        set_pixel(rgba + (size_t)4 * x, WHITE, WHITE, WHITE);
     }
   }
 }
