@@ -17,10 +17,10 @@ export SEED
 help:
 	@sed -n 's/^## //p' Makefile
 
-## make build       library and program, in build/ (build/cudalink)
+## make build       library, program, examples, Python package, in build/ (build/cudalink); no tests
 build:
 	scripts/configure $(BUILD) $(MESON_OPTIONS)
-	ninja -C $(BUILD)
+	ninja -C $(BUILD) product
 
 ## make demo        installs what it needs, builds, shows one process sending to three others
 demo:
@@ -99,7 +99,8 @@ docs:
 ## make install     library, headers, pkg-config and CMake files, manual, program; PREFIX=/usr/local
 install:
 	scripts/configure $(BUILD) --prefix=$(PREFIX) $(MESON_OPTIONS)
-	meson install -C $(BUILD)
+	ninja -C $(BUILD) product
+	meson install -C $(BUILD) --no-rebuild
 
 ## make wheel       Python wheels, in build/wheel, tagged and audited; PYTHONS="python3 python3.13t", needs PyPI
 .PHONY: wheel

@@ -53,7 +53,10 @@ class Install:
 
     def make_install(self):
         self.run("make", "-C", self.options.root, "install", f"BUILD={self.folder / 'build'}",
-                 f"PREFIX={self.prefix}", "MESON_OPTIONS=-Dtests=disabled -Dtools=enabled")
+                 f"PREFIX={self.prefix}", "MESON_OPTIONS=-Dtests=enabled -Dtools=enabled")
+        tests = [path for path in (self.folder / "build" / "tests").rglob("*.o")]
+        if tests:
+            sys.exit(f"make install has built tests: {tests[:3]} ...")
         self.library = self.find("libcudalink.so.0").parent
 
     def check_files(self):
