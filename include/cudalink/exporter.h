@@ -59,7 +59,8 @@ typedef struct cudalink_exporter_spec {
   uint32_t slots;          /* to begin with; 0 = 4 */
   uint32_t max_slots;      /* never more, 3 to 64; 0 = 16 */
   cudalink_kind kind;      /* memory */
-  int32_t device;          /* GPU kinds: 0 = the first GPU, or CUDALINK_DEVICE(ordinal) */
+  int32_t device;          /* GPU kinds: 0 = the first GPU, or CUDALINK_DEVICE(ordinal), which kind
+                              AUTO must then have: it does not fall back to host */
   const char *directory;   /* folder of the channel's socket; NULL = the usual one (docs) */
   int64_t hold_limit;      /* ns that a consumer may sit on frames while no slot is free, before
                               they are taken back; 0 = 2 s, CUDALINK_FOREVER = never */

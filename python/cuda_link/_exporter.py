@@ -343,7 +343,7 @@ def open_exporter(
     "ipc".
     slots, max_slots: frames in the ring to begin with, and at most; 0 = 4 and 16.
     user_size: bytes of user data that may travel with each frame.
-    device: GPU, as this process counts; None = the first.
+    device: GPU, as this process counts; None = the first. With one named, "auto" never falls back to host.
     directory: folder of the channel's socket; None = the usual one.
     hold_limit: seconds that a consumer may sit on frames while no slot is free, before they are taken
     back; 0 = 2 s, None = never.

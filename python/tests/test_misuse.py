@@ -117,6 +117,11 @@ def test_a_device_that_no_machine_has():
         cuda_link.open_importer("misuse", device=BEYOND)
 
 
+def test_auto_takes_no_memory_of_the_cpu_for_a_named_gpu():
+    with pytest.raises(cuda_link.UnsupportedError, match=r"kind auto on GPU 999: "):
+        cuda_link.open_exporter("misuse", shape=(4,), device=999)
+
+
 @pytest.mark.parametrize("count", [-1, BEYOND, BEYOND + 1])
 def test_a_number_of_consumers_that_can_not_be(exporter, importer, count):
     with pytest.raises(NO_SUCH_VALUE):

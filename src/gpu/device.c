@@ -51,6 +51,16 @@ static int open_host_instead(const char *vmm, const char *ipc, struct gpu_device
   return open_host(reason, opened);
 }
 
+/* Who names a GPU wants that one, and not memory of the CPU. */
+static int fail_named(int status, int32_t device, const char *vmm, const char *ipc) {
+  const char *first = answer_of(vmm), *second = answer_of(ipc);
+  if (!strcmp(first, second))
+    return error_set(status,
+                     "kind auto on GPU %d: %s; where no GPU is named it takes memory of the CPU",
+                     device - 1, first);
+  return error_set(status, "kind auto on GPU %d: vmm: %s; ipc: %s", device - 1, first, second);
+}
+
 static int open_auto(int32_t device, const uint8_t *uuid, struct gpu_device **opened) {
   char vmm[REASON], ipc[REASON], reason[118]; /* so that how words travel has room behind it */
   int status = open_gpu(CUDALINK_KIND_VMM, device, uuid,
@@ -61,6 +71,7 @@ static int open_auto(int32_t device, const uint8_t *uuid, struct gpu_device **op
            "sharing by legacy handle worked when tried, by descriptor not: %.54s", answer_of(vmm));
   if (open_gpu(CUDALINK_KIND_IPC, device, uuid, reason, opened) == CUDALINK_OK) return CUDALINK_OK;
   keep_clause(ipc);
+  if (device) return fail_named(status, device, vmm, ipc);
   return open_host_instead(vmm, ipc, opened);
 }
 

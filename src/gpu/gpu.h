@@ -182,8 +182,8 @@ struct gpu_operations {
                         const struct convert_job *job);
 };
 
-/* Opens the device for a kind. AUTO takes vmm where it works, else ipc, else host, and says why in
- * reason.
+/* Opens the device for a kind. AUTO takes vmm where it works, else ipc, else, when no device is named, host, and says
+ * why in reason.
  * `device` as in the public specs: 0, or CUDALINK_DEVICE(ordinal); with 0, the GPU of `uuid` (may be
  * NULL). */
 int gpu_device_open(cudalink_kind kind, int32_t device, const uint8_t *uuid,

@@ -129,6 +129,20 @@ static void kinds(void **state) {
   assert_ok(cudalink_exporter_close(exporter));
 }
 
+/* Who names a GPU gets that one or an error; no machine has this one. */
+static void a_named_device(void **state) {
+  (void)state;
+  cudalink_exporter exporter = {99};
+  cudalink_exporter_spec spec = good();
+  spec.device = CUDALINK_DEVICE(999);
+  assert_status(CUDALINK_ERROR_UNSUPPORTED, cudalink_exporter_open(&exporter, &spec));
+  assert_said("channel 'channel': kind auto on GPU 999: ");
+  assert_int_equal(exporter.id, 0);
+  spec.kind = CUDALINK_KIND_HOST; /* which has none */
+  assert_ok(cudalink_exporter_open(&exporter, &spec));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
 /* A name has one owner. */
 static void a_name_in_use(void **state) {
   (void)state;
@@ -382,6 +396,7 @@ static const struct CMUnitTest tests[] = {
     test_case(wrong_specs),
     test_case(memory_that_is_not_there),
     test_case(kinds),
+    test_case(a_named_device),
     test_case(a_name_in_use),
     test_case(a_name_in_use_is_the_users),
     test_case(foreign_files),

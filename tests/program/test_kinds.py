@@ -120,20 +120,69 @@ class Devices(OnFakeDriver):
                 result = self.run_json(*command, "--kind", "vmm", "--device", number)
                 self.assertEqual(result["kind"], "vmm")
             error = self.fail_program(*command, "--kind", "vmm", "--device", 3, code=3)
-            self.assertIn("GPU 3 was asked for, but 3 are visible", error)
+            self.assertIn("kind vmm on GPU 3: there are GPUs 0 to 2", error)
         result = self.run_json("bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 2)
         self.assertGreater(result["results"][0]["p50"], 0)
         error = self.fail_program(
             "bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 3, code=3
         )
-        self.assertIn("GPU 3 was asked for", error)
+        self.assertIn("kind vmm on GPU 3: there are GPUs 0 to 2", error)
 
     def test_by_uuid(self):
         for command in self.COMMANDS:
             result = self.run_json(*command, "--kind", "vmm", "--device", UUID)
             self.assertEqual(result["kind"], "vmm")
-            error = self.fail_program(*command, "--kind", "vmm", "--device", "GPU-00", code=3)
+            for kind in ("vmm", "auto"):
+                error = self.fail_program(*command, "--kind", kind, "--device", "GPU-00", code=3)
+                self.assert_unknown(error, f"there are {UUID[:-1]}1, {UUID[:-1]}2, {UUID}")
+        self.environment["FAKECUDA_DEVICES"] = "1"
+        self.environment["CUDA_VISIBLE_DEVICES"] = "9"  # which --device replaces
+        for command in (*self.COMMANDS, ("bench", "--quick", "--row", "begin")):
+            error = self.fail_program(*command, "--device", "GPU-00", code=3)
+            self.assert_unknown(error, f"there is only {UUID[:-1]}1")
+
+    def test_consumer_by_uuid(self):
+        sender = self.start("send", "x", "--kind", "vmm", "--size", "64x48")
+        self.wait_for_line(sender, "channel x")
+        error = self.fail_program("recv", "x", "--device", "GPU-00", "--count", 1, code=3)
+        self.assert_unknown(error, f"there are {UUID[:-1]}1, ")
+        self.interrupt(sender)
+
+    def assert_unknown(self, error, there):
+        self.assertIn(f"--device GPU-00: no GPU's UUID begins so; {there}", error)
+
+    def test_a_uuid_that_is_not_to_blame(self):
+        """It names a GPU whose memory can't be shared, or there is no driver to ask."""
+        self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801,cuIpcGetMemHandle:0:1"
+        error = self.fail_program("send", "x", "--device", UUID, code=3)
+        self.assertIn("CUDA_ERROR_NOT_SUPPORTED", error)
+        if not has_driver():
+            self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+            error = self.fail_program("send", "x", "--device", "GPU-00", code=3)
+            self.assertIn("no CUDA driver is installed", error)
+
+    def test_auto_takes_no_memory_of_the_cpu_instead(self):
+        """Who names a GPU wants that one."""
+        commands = (*self.COMMANDS, ("bench", "--quick", "--row", "begin"))
+        for command in commands:
+            self.assertEqual(self.run_json(*command, "--device", 2)["kind"], "vmm")
+            error = self.fail_program(*command, "--device", 3, code=3)
+            self.assertIn("kind auto on GPU 3: there are GPUs 0 to 2; where no GPU is named", error)
+        self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801,cuIpcGetMemHandle:0:1"
+        error = self.fail_program("send", "x", "--device", 2, code=3)
+        self.assertIn("kind auto on GPU 2: vmm: CUDA_ERROR_NOT_SUPPORTED", error)
+        self.assertIn("ipc: CUDA_ERROR_INVALID_VALUE", error)
+        del self.environment["FAKECUDA_FAIL"]
+        self.environment["FAKECUDA_DEVICES"] = "0"
+        for command in commands:
+            error = self.fail_program(*command, "--device", 0, code=3)
             self.assertIn("no GPU that it may use", error)
+            self.assertEqual(self.run_json(*command)["kind"], "host")  # nobody named one
+        self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+        if not has_driver():
+            for command in commands:
+                error = self.fail_program(*command, "--device", 0, code=3)
+                self.assertIn("kind auto on GPU 0: no CUDA driver is installed", error)
 
     def test_consumer_on_another(self):
         """A consumer may map a producer's memory for its own GPU."""
@@ -214,7 +263,12 @@ class Devices(OnFakeDriver):
         senders = list(self.start_senders())
         for command in ("list", "watch"):
             error = self.fail_program(command, "--device", 3, code=3)
-            self.assertIn("GPU 3? only 3 are visible; name it by its UUID", error)
+            self.assertIn("GPU 3? there are GPUs 0 to 2; name it by its UUID", error)
+        self.environment["FAKECUDA_DEVICES"] = "1"
+        error = self.fail_program("list", "--device", 1, code=3)
+        self.assertIn("GPU 1? there is only GPU 0; name it by its UUID", error)
+        error = self.fail_program("send", "z", "--device", 1, code=3)
+        self.assertIn("kind auto on GPU 1: there is only GPU 0", error)
         self.environment["FAKECUDA_DEVICES"] = "0"
         self.assertIn("finds no GPU", self.fail_program("list", "--device", 0, code=3))
         self.environment["LD_LIBRARY_PATH"] = "/nowhere"
@@ -235,7 +289,7 @@ class Devices(OnFakeDriver):
 
 
 class Fallbacks(OnFakeDriver):
-    """auto never fails, and says what was in the way."""
+    """Where no GPU is named auto never fails, and says what was in the way."""
 
     def demo(self):
         return self.run_json("demo", "--seconds", 0.2, "--size", "64x48")
@@ -251,6 +305,10 @@ class Fallbacks(OnFakeDriver):
         result = self.demo()
         self.assertEqual(result["kind"], "host")
         self.assertIn("no GPU that it may use", result["reason"])
+        self.environment["FAKECUDA_DEVICES"] = "1"
+        self.environment["CUDA_VISIBLE_DEVICES"] = "7"
+        reason = "no GPU that it may use (CUDA_VISIBLE_DEVICES is '7')"
+        self.assertIn(reason, self.demo()["reason"])
 
     def test_descriptors_refused(self):
         self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801"

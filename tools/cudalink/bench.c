@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "command.h"
+#include "gpus.h"
 #include "json.h"
 #include "live.h"
 #include "options.h"
@@ -62,7 +63,7 @@ static int parse(struct bench_command *command, int argc, char **argv) {
       .notes = notes};
   int status = options_parse(&page, argc, argv, NULL);
   command->options.kind = (cudalink_kind)command->kind;
-  command->options.device = (int)command->device;
+  command->options.device = option_device(command->device);
   command->options.quick = command->quick != 0;
   return status;
 }
@@ -142,6 +143,7 @@ static int resolve_kind(struct bench_options *options) {
   if (status == BENCH_OK) options->kind = (cudalink_kind)samples.values[0];
   bench_samples_clear(&samples);
   if (status == BENCH_OK || stop_requested()) return EXIT_CODE_OK;
+  if (gpus_report_unknown()) return EXIT_CODE_CHANNEL;
   return report(EXIT_CODE_CHANNEL, "bench: %s", test.text);
 }
 
@@ -200,7 +202,7 @@ static int measure_and_report(const struct bench_command *command,
 }
 
 int command_bench(int argc, char **argv) {
-  struct bench_command command = {0};
+  struct bench_command command = {.device = OPTION_NO_DEVICE};
   int status = parse(&command, argc, argv);
   if (status != OPTIONS_GO) return status;
   if (command.list) return list_rows(command.json);

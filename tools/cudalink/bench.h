@@ -54,7 +54,7 @@ double bench_clock_cost(void); /* ns of reading it twice: taken off what is time
 
 struct bench_options {
   cudalink_kind kind;
-  int device;          /* for the GPU kinds */
+  int32_t device;      /* for the GPU kinds, as in specs */
   bool quick;          /* fewer rounds: to see that it works */
   bool full;           /* slow rows too */
   char directory[256]; /* of the channels: ours alone */

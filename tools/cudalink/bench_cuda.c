@@ -28,9 +28,10 @@ int bench_cuda_check(struct bench_scene *scene, CUresult result, const char *cal
 int bench_cuda_start(struct bench_scene *scene, struct bench_cuda *cuda) {
   CUdevice device;
   CUcontext context;
+  int ordinal = scene->options->device ? scene->options->device - 1 : 0;
   if (load(scene, cuda)) return BENCH_FAILED;
   if (bench_cuda_check(scene, cuda->cuInit(0), "cuInit") ||
-      bench_cuda_check(scene, cuda->cuDeviceGet(&device, scene->options->device), "cuDeviceGet") ||
+      bench_cuda_check(scene, cuda->cuDeviceGet(&device, ordinal), "cuDeviceGet") ||
       bench_cuda_check(scene, cuda->cuDevicePrimaryCtxRetain(&context, device),
                        "cuDevicePrimaryCtxRetain") ||
       bench_cuda_check(scene, cuda->cuCtxSetCurrent(context), "cuCtxSetCurrent"))

@@ -48,13 +48,11 @@ static int start(struct bench_scene *scene, struct stand *stand) {
 
 static int open_exporter(struct bench_scene *scene, const struct stand *stand,
                          cudalink_exporter *exporter) {
-  cudalink_exporter_spec spec = {CUDALINK_EXPORTER_DEFAULTS,
-                                 .name = scene->name,
-                                 .description = &stand->description,
-                                 .kind = scene->options->kind,
-                                 .device = CUDALINK_DEVICE(scene->options->device),
-                                 .directory = scene->options->directory,
-                                 .export_sync = stand->size->sync};
+  cudalink_exporter_spec spec = {
+      CUDALINK_EXPORTER_DEFAULTS,         .name = scene->name,
+      .description = &stand->description, .kind = scene->options->kind,
+      .device = scene->options->device,   .directory = scene->options->directory,
+      .export_sync = stand->size->sync};
   return cudalink_exporter_open(exporter, &spec) < 0 ? bench_fail_library(scene, "open") : BENCH_OK;
 }
 

@@ -119,12 +119,10 @@ static int library_send(struct bench_scene *scene, void *context, const unsigned
 static int library_open(struct bench_scene *scene, struct library *library) {
   library->description = (cudalink_description){0};
   cudalink_describe_picture(&library->description, CUDALINK_FORMAT_RGBA8, 1920, 1080, 1);
-  cudalink_exporter_spec spec = {CUDALINK_EXPORTER_DEFAULTS,
-                                 .name = scene->name,
-                                 .description = &library->description,
-                                 .kind = scene->options->kind,
-                                 .device = CUDALINK_DEVICE(scene->options->device),
-                                 .directory = scene->options->directory};
+  cudalink_exporter_spec spec = {
+      CUDALINK_EXPORTER_DEFAULTS,           .name = scene->name,
+      .description = &library->description, .kind = scene->options->kind,
+      .device = scene->options->device,     .directory = scene->options->directory};
   if (cudalink_exporter_open(&library->exporter, &spec) < 0)
     return bench_fail_library(scene, "open");
   if (cudalink_exporter_wait_consumers(library->exporter, 1, LONG) < 0)

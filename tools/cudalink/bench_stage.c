@@ -225,7 +225,7 @@ int bench_export(struct bench_scene *scene, uint64_t slot_bytes, uint32_t slots,
                                  .name = scene->name,
                                  .description = description,
                                  .kind = scene->options->kind,
-                                 .device = CUDALINK_DEVICE(scene->options->device),
+                                 .device = scene->options->device,
                                  .directory = scene->options->directory,
                                  .slots = slots};
   if (cudalink_exporter_open(exporter, &spec) < 0) return bench_fail_library(scene, "open");

@@ -15,6 +15,7 @@ int command_replay(int argc, char **argv);
 int command_list(int argc, char **argv);
 int command_info(int argc, char **argv);
 int command_watch(int argc, char **argv);
+int command_gpus(int argc, char **argv);
 int command_gc(int argc, char **argv);
 int command_mps(int argc, char **argv);
 int command_doctor(int argc, char **argv);

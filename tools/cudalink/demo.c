@@ -172,7 +172,7 @@ static int run(const struct demo_options *options, struct transmitter *transmitt
   if (!options->json) print_way(result);
   uint64_t start = cudalink_now();
   int code = demo_crew_start(crew, options->consumers, result->channel, result->pattern,
-                             CUDALINK_DEVICE((int)options->device));
+                             option_device(options->device));
   if (!code) code = get_ready(transmitter, source, crew);
   result->ready_seconds = (double)(cudalink_now() - start) / 1e9;
   if (!code && !stop_requested() && !options->json) print_ready(result);
@@ -202,7 +202,7 @@ static int open_and_run(const struct demo_options *options, struct source *sourc
   source_next(source, &result->description, &error);
   cudalink_exporter_spec spec = {
       CUDALINK_EXPORTER_DEFAULTS, .name = channel, .description = result->description,
-      .kind = (cudalink_kind)options->kind, .device = CUDALINK_DEVICE((int32_t)options->device)};
+      .kind = (cudalink_kind)options->kind, .device = option_device(options->device)};
   int code = transmitter_open(&transmitter, &spec);
   if (!code) {
     code = run(options, &transmitter, source, result);
@@ -213,8 +213,11 @@ static int open_and_run(const struct demo_options *options, struct source *sourc
 }
 
 int command_demo(int argc, char **argv) {
-  struct demo_options options = {
-      .seconds = 5 * SECOND, .size = {1280, 720}, .rate = {30, 1}, .consumers = 3};
+  struct demo_options options = {.seconds = 5 * SECOND,
+                                 .size = {1280, 720},
+                                 .rate = {30, 1},
+                                 .consumers = 3,
+                                 .device = OPTION_NO_DEVICE};
   int code = parse(&options, argc, argv);
   if (code != OPTIONS_GO) return code;
   if (pattern_of[options.pattern] == PATTERN_COUNTER &&

@@ -30,14 +30,12 @@ static const char notes[] =
     "  cudalink doctor\n"
     "  cudalink doctor --kind vmm --device 1   in a start script of a machine with two GPUs";
 
-#define NO_DEVICE UINT64_MAX /* none was named: the first one, if there is any */
-
 static const char *const states[] = {"unknown", "ok", "failed"};
 
 struct diagnosis {
   int is_json;
   int kind;        /* cudalink_kind */
-  uint64_t device; /* or NO_DEVICE */
+  uint64_t device; /* OPTION_NO_DEVICE: the first one, if there is any */
   int host, gpu, has_driver;
   int is_host_ill, is_gpu_ill; /* something that the main job needs there has failed */
 };
@@ -118,7 +116,7 @@ static int probe(struct diagnosis *diagnosis, const cudalink_probe_spec *spec) {
 
 static int is_gpu_asked_for(const struct diagnosis *diagnosis) {
   return diagnosis->kind == CUDALINK_KIND_VMM || diagnosis->kind == CUDALINK_KIND_IPC ||
-         (diagnosis->kind == CUDALINK_KIND_AUTO && diagnosis->device != NO_DEVICE);
+         (diagnosis->kind == CUDALINK_KIND_AUTO && diagnosis->device != OPTION_NO_DEVICE);
 }
 
 static int does_gpu_count(const struct diagnosis *diagnosis) {
@@ -128,7 +126,8 @@ static int does_gpu_count(const struct diagnosis *diagnosis) {
 static int try_demo(struct diagnosis *diagnosis, const char *kind, int is_explained) {
   cudalink_probe_item item = {0};
   if (stop_requested()) return 0;
-  doctor_demo(&item, kind, diagnosis->device == NO_DEVICE ? 0 : diagnosis->device, is_explained);
+  doctor_demo(&item, kind, diagnosis->device == OPTION_NO_DEVICE ? 0 : diagnosis->device,
+              is_explained);
   show(diagnosis, &item);
   return item.state == CUDALINK_PROBE_OK;
 }
@@ -177,7 +176,7 @@ static int conclude(const struct diagnosis *diagnosis) {
 }
 
 int command_doctor(int argc, char **argv) {
-  struct diagnosis diagnosis = {.device = NO_DEVICE};
+  struct diagnosis diagnosis = {.device = OPTION_NO_DEVICE};
   const struct option_row rows[] = {
       {"kind", OPTION_CHOICE, &diagnosis.kind, .choices = option_kinds,
        .help = "memory that the main job has to run on (default auto: what there is)"},
@@ -196,8 +195,7 @@ int command_doctor(int argc, char **argv) {
   code = stop_install();
   if (code != EXIT_CODE_OK) return code;
   cudalink_probe_spec spec = {CUDALINK_PROBE_DEFAULTS, .program = "/proc/self/exe",
-                              .stop = stop_descriptor()};
-  if (diagnosis.device != NO_DEVICE) spec.device = CUDALINK_DEVICE((int32_t)diagnosis.device);
+                              .stop = stop_descriptor(), .device = option_device(diagnosis.device)};
   code = probe(&diagnosis, &spec);
   if (code != EXIT_CODE_OK) return code;
   try_all(&diagnosis);

@@ -43,6 +43,7 @@ static const struct command commands[] = {
     {"help", command_help, "this text, or that of a command; `help formats` lists the formats"},
     {"version", command_version, "prints the version"},
     {"demo-consumer", command_demo_consumer, NULL},
+    {"gpus", command_gpus, NULL},
     {"complete", command_complete, NULL}, /* for tools/completion */
 };
 #define COMMAND_COUNT (sizeof commands / sizeof commands[0])

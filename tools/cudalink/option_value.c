@@ -6,6 +6,7 @@
 #include "nearest.h"
 
 #include "cudalink/format.h"
+#include "cudalink/frame.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <strings.h>
 
 #define SECOND INT64_C(1000000000)
+
+static const char *device_uuid;
 
 /* Digits up to the first other character. 0: there are none, or the number is too large. */
 static int parse_digits(const char **text, uint64_t maximum, uint64_t *number) {
@@ -79,8 +82,15 @@ static int parse_device(const struct option_row *row, const char *text, char *re
   }
   if (!is_uuid(text)) return fail_gpu(reason, size);
   *(uint64_t *)row->target = 0;
+  device_uuid = text;
   return setenv("CUDA_VISIBLE_DEVICES", text, 1) == 0;
 }
+
+int32_t option_device(uint64_t device) {
+  return device == OPTION_NO_DEVICE ? 0 : CUDALINK_DEVICE((int32_t)device);
+}
+
+const char *option_device_uuid(void) { return device_uuid; }
 
 static int parse_gpu(const struct option_row *row, const char *text, char *reason, size_t size) {
   uint64_t number;

@@ -12,7 +12,8 @@ enum option_type {
   OPTION_FLAG,    /* int, set to 1 */
   OPTION_TEXT,    /* const char * */
   OPTION_NUMBER,  /* uint64_t, minimum to maximum */
-  OPTION_DEVICE,  /* uint64_t, the number of a GPU; of a UUID, CUDA is shown that one only */
+  OPTION_DEVICE,  /* uint64_t, the number of a GPU, OPTION_NO_DEVICE until one is named; of a UUID,
+                     CUDA is shown that one only */
   OPTION_GPU,     /* const char *, a number or the beginning of a UUID; CUDA is left alone */
   OPTION_SECONDS, /* int64_t, ns; "2" or "0.5" */
   OPTION_SIZE,    /* struct option_size, "1280x720" */
@@ -66,6 +67,14 @@ int options_parse(const struct option_page *page, int argc, char **argv, const c
  * options_parse calls it when the first argument is OPTIONS_COMPLETE. */
 #define OPTIONS_COMPLETE "--complete-words"
 int options_complete(const struct option_page *page, int count, char **words);
+
+#define OPTION_NO_DEVICE UINT64_MAX
+
+/* For `device` of the library's specs: 0 = none was named. */
+int32_t option_device(uint64_t device);
+
+/* What stood behind OPTION_DEVICE when it was a UUID, or its beginning; NULL: it was not. */
+const char *option_device_uuid(void);
 
 /* The choices of --kind in the order of cudalink_kind, of --policy in that of cudalink_policy. */
 extern const char *const option_kinds[];

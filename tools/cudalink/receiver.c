@@ -5,6 +5,7 @@
 #include "receiver.h"
 #include "channel_view.h"
 #include "environment.h"
+#include "gpus.h"
 #include "missing.h"
 #include "options.h"
 #include "report.h"
@@ -115,7 +116,7 @@ static int take_status(struct receiver *receiver, int status, cudalink_frame *fr
   case CUDALINK_ERROR_EVICTED:
     live_note("channel %s: too slow, the producer took frames back", receiver->options.channel);
     return EXIT_CODE_OK;
-  default: return report_library(status);
+  default: return gpus_report(status);
   }
 }
 
@@ -155,9 +156,7 @@ static int open_importer(struct receiver *receiver) {
                                  .hold = (uint32_t)options->hold,
                                  .isolated = (uint32_t)options->isolated,
                                  .once = (uint32_t)options->once,
-                                 .device = options->device == RECEIVER_PRODUCERS_DEVICE
-                                               ? 0
-                                               : CUDALINK_DEVICE((int32_t)options->device)};
+                                 .device = option_device(options->device)};
   environment_importer(&spec);
   receiver->options.once = spec.once != 0;
   int result = cudalink_importer_open(&receiver->importer, &spec);

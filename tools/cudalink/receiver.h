@@ -12,8 +12,6 @@
 #include "options.h"
 #include "tally.h"
 
-#define RECEIVER_PRODUCERS_DEVICE UINT64_MAX
-
 struct receiver_options {
   const char *channel;
   int policy;

@@ -103,7 +103,7 @@ static void prepare(struct record *record) {
   if (cudalink_channel_get(NULL, options->channel, CHANNEL_VIEW_PATIENCE, &channel) ||
       channel.status || channel.kind == CUDALINK_KIND_HOST)
     return;
-  int ordinal = options->device == RECEIVER_PRODUCERS_DEVICE ? gpu_ordinal(channel.device_uuid)
+  int ordinal = options->device == OPTION_NO_DEVICE ? gpu_ordinal(channel.device_uuid)
                                                              : (int)options->device;
   if (ordinal < 0) return;
   record_queue_prepare(&record->queue, CUDALINK_DEVICE(ordinal), channel.slot_bytes);
@@ -205,8 +205,7 @@ static int run(struct record *record) {
 int command_record(int argc, char **argv) {
   struct record *record = calloc(1, sizeof *record);
   if (!record) return report(EXIT_CODE_SYSTEM, "no memory to record");
-  record->receiver.options =
-      (struct receiver_options){.hold = 1, .device = RECEIVER_PRODUCERS_DEVICE};
+  record->receiver.options = (struct receiver_options){.hold = 1, .device = OPTION_NO_DEVICE};
   int code = parse(record, argc, argv);
   if (code == OPTIONS_GO && is_stdout(record) && isatty(STDOUT_FILENO))
     code = report(EXIT_CODE_USAGE, "record: - would fill the terminal; add | and a program");

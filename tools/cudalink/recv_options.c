@@ -70,8 +70,7 @@ static int parse(struct recv_options *options, int argc, char **argv, const char
 
 int recv_options_parse(struct recv_options *options, int argc, char **argv) {
   struct receiver_options *receiver = &options->receiver;
-  *receiver =
-      (struct receiver_options){.policy = -1, .hold = 1, .device = RECEIVER_PRODUCERS_DEVICE};
+  *receiver = (struct receiver_options){.policy = -1, .hold = 1, .device = OPTION_NO_DEVICE};
   int code = parse(options, argc, argv, &receiver->channel);
   if (code != OPTIONS_GO) return code;
   if (receiver->policy < 0)

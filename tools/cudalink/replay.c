@@ -256,6 +256,7 @@ int command_replay(int argc, char **argv) {
   struct replay *replay = calloc(1, sizeof *replay);
   if (!replay) return report(EXIT_CODE_SYSTEM, "no memory to replay");
   replay->clock.speed = (struct option_rate){1, 1};
+  replay->sending.device = OPTION_NO_DEVICE;
   int code = parse(replay, argc, argv);
   if (code == OPTIONS_GO) code = open_file_and_run(replay);
   free(replay);

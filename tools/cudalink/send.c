@@ -195,7 +195,7 @@ static int open_and_run(const struct send_options *options, struct source *sourc
 }
 
 int command_send(int argc, char **argv) {
-  struct send_options options = {.arguments = {NULL, NULL}};
+  struct send_options options = {.sending.device = OPTION_NO_DEVICE};
   int code = parse(&options, argc, argv);
   if (code != OPTIONS_GO) return code;
   code = check(&options);

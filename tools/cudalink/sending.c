@@ -14,7 +14,7 @@ int sending_open(const struct sending_options *options, struct transmitter *tran
   cudalink_exporter_spec full = *spec;
   full.slots = (uint32_t)options->slots;
   full.kind = (cudalink_kind)options->kind;
-  full.device = CUDALINK_DEVICE((int32_t)options->device);
+  full.device = option_device(options->device);
   return transmitter_open(transmitter, &full);
 }
 

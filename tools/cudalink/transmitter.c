@@ -4,6 +4,7 @@
  */
 #include "transmitter.h"
 #include "environment.h"
+#include "gpus.h"
 #include "report.h"
 #include "stop.h"
 
@@ -17,7 +18,7 @@ int transmitter_open(struct transmitter *transmitter, const cudalink_exporter_sp
   cudalink_exporter_spec full = *spec;
   environment_exporter(&full);
   int result = cudalink_exporter_open(&transmitter->exporter, &full);
-  if (result) return report_library(result);
+  if (result) return gpus_report(result);
   transmitter->kind = (cudalink_kind)transmitter_statistics(transmitter).kind;
   return EXIT_CODE_OK;
 }

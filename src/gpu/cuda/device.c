@@ -61,6 +61,12 @@ static int find_by_uuid(const struct cuda_driver *driver, const uint8_t uuid[16]
   return -1;
 }
 
+static int fail_number(int count) {
+  if (count == 1) return error_set(CUDALINK_ERROR_UNSUPPORTED, "there is only GPU 0");
+  if (count <= 0) return error_set(CUDALINK_ERROR_UNSUPPORTED, "there is no GPU");
+  return error_set(CUDALINK_ERROR_UNSUPPORTED, "there are GPUs 0 to %d", count - 1);
+}
+
 /* Device 0 of the caller means: that of the UUID, or the first one. A producer's GPU may be hidden
  * from this process; its memory can then still be mapped for another one. */
 static int choose(struct cuda_device *device, int32_t wanted, const uint8_t *uuid) {
@@ -70,9 +76,7 @@ static int choose(struct cuda_device *device, int32_t wanted, const uint8_t *uui
   if (result != CUDA_SUCCESS) return cuda_error(driver, result, "counting GPUs");
   if (!wanted) ordinal = uuid ? find_by_uuid(driver, uuid, count) : 0;
   if (ordinal < 0) ordinal = 0;
-  if (ordinal >= count)
-    return error_set(CUDALINK_ERROR_UNSUPPORTED, "GPU %d was asked for, but %d %s visible", ordinal,
-                     count, count == 1 ? "is" : "are");
+  if (ordinal >= count) return fail_number(count);
   result = driver->cuDeviceGet(&device->device, ordinal);
   if (result == CUDA_SUCCESS) {
     CUuuid own;

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -87,14 +88,21 @@ static int check_version(void *library) {
   return CUDALINK_OK;
 }
 
+static int fail_no_device(void) {
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  return error_set(CUDALINK_ERROR_UNSUPPORTED,
+                   "there is a CUDA driver (version %d.%d) but no GPU that it may use%s%.60s%s; %s",
+                   table.version / 1000, table.version % 1000 / 10,
+                   visible ? " (CUDA_VISIBLE_DEVICES is '" : "", visible ? visible : "",
+                   visible ? "')" : "",
+                   visible ? "let that name one, or use frames of kind host"
+                           : "look at nvidia-smi, or use frames of kind host");
+}
+
 static int start(void) {
   CUresult result = table.cuInit(0);
   if (result == CUDA_SUCCESS) return CUDALINK_OK;
-  if (result == CUDA_ERROR_NO_DEVICE)
-    return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "there is a CUDA driver (version %d.%d) but no GPU that it may use; look at "
-                     "CUDA_VISIBLE_DEVICES, or use frames of kind host",
-                     table.version / 1000, table.version % 1000 / 10);
+  if (result == CUDA_ERROR_NO_DEVICE) return fail_no_device();
   return cuda_error(&table, result, "starting the CUDA driver (cuInit)");
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * GPUs. A process for which CUDA_VISIBLE_DEVICES hides the others is told of them by another one: this
+ * program, started again.
+ */
+#include "gpus.h"
+#include "command.h"
+#include "options.h"
+#include "report.h"
+#include "tool.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef int CUresult, CUdevice;
+
+#define PREFIX 4           /* "GPU-" or "MIG-"; the driver's UUID is without it */
+#define LIMIT 30000000000  /* ns; only a driver that hangs comes near */
+#define SENTENCE_SIZE 1000 /* room for the UUIDs of 16 GPUs */
+
+/* X(name, exported symbol, arguments) */
+#define FUNCTIONS(X)                                                                               \
+  X(init, cuInit, (unsigned flags))                                                                \
+  X(get_count, cuDeviceGetCount, (int *count))                                                     \
+  X(get, cuDeviceGet, (CUdevice * device, int ordinal))                                            \
+  X(get_uuid, cuDeviceGetUuid_v2, (uint8_t uuid[16], CUdevice device))
+
+struct driver {
+#define MEMBER(name, symbol, arguments) CUresult(*name) arguments;
+  FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+/* NULL, or why not. */
+static const char *load(struct driver *driver) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), *found;
+  if (!library) return "no CUDA driver is installed (libcuda.so.1 is not found)";
+#define FIND(name, symbol, arguments)                                                              \
+  if (!(found = dlsym(library, #symbol))) return "the CUDA driver has no " #symbol;                \
+  memcpy(&driver->name, &found, sizeof found);
+  FUNCTIONS(FIND)
+#undef FIND
+  return NULL;
+}
+
+/* NULL, or why not. */
+static const char *start(struct driver *driver, int *count) {
+  const char *missing = load(driver);
+  if (missing) return missing;
+  if (driver->init(0) != 0 || driver->get_count(count) != 0 || *count == 0)
+    return "the CUDA driver finds no GPU that it may use";
+  return NULL;
+}
+
+static void write_uuid(char text[CUDALINK_DEVICE_TEXT_SIZE], const uint8_t uuid[16]) {
+  int length = snprintf(text, CUDALINK_DEVICE_TEXT_SIZE, "GPU");
+  for (int i = 0; i < 16; i++) {
+    int begins_group = i == 0 || (i >= 4 && i <= 10 && i % 2 == 0);
+    length += snprintf(text + length, CUDALINK_DEVICE_TEXT_SIZE - (size_t)length, "%s%02x",
+                       begins_group ? "-" : "", uuid[i]);
+  }
+}
+
+static int read_uuid(const struct driver *driver, int number,
+                     char text[CUDALINK_DEVICE_TEXT_SIZE]) {
+  uint8_t uuid[16];
+  CUdevice device;
+  if (driver->get(&device, number) != 0 || driver->get_uuid(uuid, device) != 0) return -1;
+  write_uuid(text, uuid);
+  return 0;
+}
+
+const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *reason,
+                      size_t size) {
+  struct driver driver;
+  int count = 0;
+  const char *missing = start(&driver, &count);
+  if (missing) return missing;
+  if (number >= count) {
+    if (count == 1) return "there is only GPU 0";
+    snprintf(reason, size, "there are GPUs 0 to %d", count - 1);
+    return reason;
+  }
+  return read_uuid(&driver, (int)number, uuid) ? "the CUDA driver does not tell its UUID" : NULL;
+}
+
+/* gpus: prints the UUID of each; not for people. */
+int command_gpus(int argc, char **argv) {
+  struct driver driver;
+  char uuid[CUDALINK_DEVICE_TEXT_SIZE];
+  int count = 0;
+  (void)argc;
+  (void)argv;
+  if (start(&driver, &count)) return EXIT_CODE_CHANNEL;
+  for (int i = 0; i < count; i++)
+    if (read_uuid(&driver, i, uuid) == 0) printf("%s\n", uuid);
+  return EXIT_CODE_OK;
+}
+
+/* What every process would see. A UUID of --device stands in CUDA_VISIBLE_DEVICES. */
+static void ask_for_all(struct tool *tool) {
+  char *arguments[] = {(char *)"/proc/self/exe", (char *)"gpus", NULL};
+  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+  char *kept = visible ? strdup(visible) : NULL;
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  tool_run(tool, arguments, "", LIMIT);
+  if (kept) setenv("CUDA_VISIBLE_DEVICES", kept, 1);
+  free(kept);
+}
+
+static int is_known(const char *uuids, const char *wanted) {
+  for (const char *line = uuids; line; line = strchr(line, '\n')) {
+    line += *line == '\n';
+    if (strncmp(line, wanted, strlen(wanted)) == 0) return 1;
+  }
+  return 0;
+}
+
+static void join(char to[SENTENCE_SIZE], const char *lines) {
+  size_t length = 0;
+  for (; *lines && length + 2 < SENTENCE_SIZE; lines++) {
+    if (*lines == '\n') to[length++] = ',';
+    to[length++] = *lines == '\n' ? ' ' : *lines;
+  }
+  to[length] = 0;
+}
+
+/* Of slices (MIG) a process sees one only, so nothing can be said of others. */
+int gpus_report_unknown(void) {
+  static struct tool tool;
+  char list[SENTENCE_SIZE];
+  const char *wanted = option_device_uuid();
+  if (!wanted || strncmp(wanted, "GPU-", PREFIX) != 0) return 0;
+  ask_for_all(&tool);
+  if (tool.end != TOOL_ENDED || tool.status != 0 || is_known(tool.output, wanted)) return 0;
+  join(list, tool.output);
+  report(EXIT_CODE_CHANNEL, "--device %.60s: no GPU's UUID begins so; %s %s", wanted,
+         strchr(tool.output, '\n') ? "there are" : "there is only", list);
+  return 1;
+}
+
+int gpus_report(int error) {
+  if (error == CUDALINK_ERROR_UNSUPPORTED && gpus_report_unknown()) return EXIT_CODE_CHANNEL;
+  return report_library(error);
+}

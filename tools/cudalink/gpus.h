@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The GPUs that there are, by the CUDA driver. It is loaded when one of these is called.
+ */
+#ifndef CUDALINK_GPUS_H
+#define CUDALINK_GPUS_H
+
+#include <stddef.h>
+
+#include "cudalink/cudalink.h"
+
+/* The UUID of GPU `number`, as CUDA_VISIBLE_DEVICES lets this process count. NULL, or why there is none;
+ * then `reason` may hold it. */
+const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *reason, size_t size);
+
+/* Reports an error of the library. Where --device named a GPU by a UUID that none has, that is why, and
+ * which ones there are is said. An exit code. */
+int gpus_report(int error);
+
+/* 1: the same, and it was why and has been said. */
+int gpus_report_unknown(void);
+
+#endif
