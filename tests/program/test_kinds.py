@@ -77,8 +77,14 @@ class Kinds(OnFakeDriver):
     def test_recv_of_another_kind(self):
         sender = self.start("send", "x", "--kind", "vmm", "--size", "64x48")
         self.wait_for_line(sender, "channel x")
-        error = self.fail_program("recv", "x", "--kind", "ipc", "--count", 1, code=3)
-        self.assertIn("of kind vmm, not ipc", error)
+        out, errors = self.run_program("recv", "x", "--kind", "ipc", "--count", 1, code=3)
+        self.assertIn("of kind vmm, not ipc", self.one_line(errors))
+        self.assertEqual(out, "")  # no frame counts
+        refused = self.run_json("recv", "x", "--kind", "ipc", "--count", 1, code=3)
+        self.assertEqual((refused["frames_received"], refused["bytes"]), (0, 0))
+        out, errors = self.run_program("record", "x", "take", "--kind", "ipc", "--count", 1, code=3)
+        self.assertIn("of kind vmm, not ipc", self.one_line(errors))
+        self.assertEqual(out, "")
         self.interrupt(sender)
 
     def test_files_through_a_gpu(self):

@@ -42,13 +42,14 @@ static int check_kind(const struct receiver *receiver, const cudalink_frame *fra
 }
 
 static int take_frame(struct receiver *receiver, cudalink_frame *frame) {
+  int code = check_kind(receiver, frame);
+  if (code) return code; /* it counts as none: nothing was received */
   uint64_t count = receiver->options.count;
   receiver->news_time = cudalink_now();
   if (!receiver->first_time) receiver->first_time = receiver->news_time;
   receiver->result.description = frame->description;
-  int code = check_kind(receiver, frame);
   int has_pixels = tally_frame(&receiver->result.tally, frame);
-  if (!code) code = receiver->use(receiver->context, frame, has_pixels);
+  code = receiver->use(receiver->context, frame, has_pixels);
   if (count && receiver->result.tally.received >= count) receiver->is_over = 1;
   return code;
 }
