@@ -124,7 +124,9 @@ class BenchTest(ProgramTest):
             return False
 
     def test_no_such_row(self):
-        self.assertIn('no row "han"', self.fail_program("bench", "--row", "han", code=2))
+        for row, said in (("han", "see --list"), ("handovr", "did you mean handover?")):
+            error = self.fail_program("bench", "--row", row, code=2)
+            self.assertIn(f'no row "{row}"; {said}', error)
 
     def test_rows_are_listed(self):
         out, _ = self.run_program("bench", "--list")

@@ -14,6 +14,7 @@
 #include "gpus.h"
 #include "json.h"
 #include "live.h"
+#include "nearest.h"
 #include "options.h"
 #include "report.h"
 #include "stop.h"
@@ -79,6 +80,15 @@ static size_t count_wanted(const struct bench_command *command) {
   for (size_t i = 0; i < bench_row_count; i++)
     count += is_wanted(command, &bench_rows[i]);
   return count;
+}
+
+static int fail_row(const char *name) {
+  struct nearest nearest = nearest_to(name);
+  for (size_t i = 0; i < bench_row_count; i++)
+    nearest_offer(&nearest, bench_rows[i].name);
+  if (nearest.best)
+    return report(EXIT_CODE_USAGE, "bench: no row \"%.60s\"; did you mean %s?", name, nearest.best);
+  return report(EXIT_CODE_USAGE, "bench: no row \"%.60s\"; see --list", name);
 }
 
 static void list_row_json(const struct bench_row *row) {
@@ -206,8 +216,7 @@ int command_bench(int argc, char **argv) {
   int status = parse(&command, argc, argv);
   if (status != OPTIONS_GO) return status;
   if (command.list) return list_rows(command.json);
-  if (!count_wanted(&command))
-    return report(EXIT_CODE_USAGE, "bench: no row \"%s\"; see --list", command.row);
+  if (!count_wanted(&command)) return fail_row(command.row);
   status = stop_install();
   if (status) return status;
   if (!make_directory(command.options.directory, sizeof command.options.directory))
