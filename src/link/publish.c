@@ -338,6 +338,18 @@ static bool any_isolated(const struct link_exporter *exporter) {
   return false;
 }
 
+static int not_begun(const struct link_exporter *exporter, const cudalink_slot *slot,
+                     const char *call) {
+  unsigned long long wanted = slot->sequence, begun = exporter->begun_sequence;
+  if (exporter->begun == LINK_BEGUN && begun)
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                     "channel '%s': %s of frame %llu, but the begun frame is %llu", exporter->name,
+                     call, wanted, begun);
+  return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
+                   "channel '%s': %s of frame %llu, but no frame is begun", exporter->name, call,
+                   wanted);
+}
+
 int link_lock_begun(cudalink_exporter handle, const cudalink_slot *slot, const char *call,
                     struct link_exporter **locked) {
   if (!slot) return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: slot is NULL", call);
@@ -345,11 +357,7 @@ int link_lock_begun(cudalink_exporter handle, const cudalink_slot *slot, const c
   int status = link_exporter_lock(handle, call, &exporter);
   if (status < 0) return status;
   if (exporter->begun != LINK_BEGUN || slot->sequence != exporter->begun_sequence) {
-    uint64_t begun = exporter->begun == LINK_BEGUN ? exporter->begun_sequence : 0;
-    status =
-        error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "channel '%s': %s of frame %llu, but %s%llu",
-                  exporter->name, call, (unsigned long long)slot->sequence,
-                  begun ? "the begun frame is " : "no frame is begun: ", (unsigned long long)begun);
+    status = not_begun(exporter, slot, call);
     link_object_unlock(exporter);
     return status;
   }

@@ -311,7 +311,7 @@ static void only_what_was_begun(void **state) {
   cudalink_slot none = {0}, second;
   assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
                 cudalink_exporter_publish(exporter, &none, COMPLETE));
-  assert_said("no frame is begun");
+  assert_string_equal(strstr(cudalink_last_error(), "frame 0, "), "frame 0, but no frame is begun");
   assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
                 cudalink_exporter_publish(exporter, NULL, COMPLETE));
   assert_status(CUDALINK_ERROR_INVALID_ARGUMENT,
