@@ -71,12 +71,14 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
         if held < self._hold:
             return
         names = sorted(self._held.numbers())
+        frames = "1 frame is" if held == 1 else f"{held} frames are"
         others = held - len(names)
         which = ", ".join(str(number) for number in names)
         if others > 0:
             which += f"{' and ' if which else ''}{others} that only arrays or tensors keep"
         raise TooManyFramesError(
-            f"importer of {self.name!r}: {held} frames are held and hold={self._hold} (frames {which}); "
+            f"importer of {self.name!r}: {frames} held and hold={self._hold} "
+            f"(frame{'s' if held > 1 else ''} {which}); "
             f"release one first (frame.release(), del its arrays), or open_importer(..., hold={held + 1})"
         )
 

@@ -22,6 +22,9 @@ void error_record_errno(int error_number, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static inline int error_value(int code) { return code; }
 
+/* "%u frame%s": nothing behind a one, else an s. */
+static inline const char *error_s(uint64_t count) { return count == 1 ? "" : "s"; }
+
 /* Log lines go to the callback of cudalink_set_log, and nowhere else. */
 void log_write(cudalink_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -131,8 +131,8 @@ static int check_tensor(const cudalink_description *description, const char *nam
     return error_set(invalid, "describe tensor \"%s\": %u dimensions, %d is most", name, dimensions,
                      CUDALINK_MAX_DIMENSIONS);
   if (dimensions > 0 && !shape)
-    return error_set(invalid, "describe tensor \"%s\": %u dimensions but shape is NULL", name,
-                     dimensions);
+    return error_set(invalid, "describe tensor \"%s\": %u dimension%s but shape is NULL", name,
+                     dimensions, error_s(dimensions));
   for (uint32_t k = 0; k < dimensions; k++)
     if (shape[k] < 0)
       return error_set(invalid, "describe tensor \"%s\": shape[%u] is %lld", name, k,

@@ -133,8 +133,8 @@ static int check_picture_plane(const struct format_row *row, const cudalink_pict
         index, plane->dtype.code, plane->dtype.bits, plane->dtype.lanes, row->name, row->code,
         row->bits);
   if (plane->dimensions != shape.dimensions)
-    return error_set(INVALID, "picture plane %u: %u dimensions, but %s has %u", index,
-                     plane->dimensions, row->name, shape.dimensions);
+    return error_set(INVALID, "picture plane %u: %u dimension%s, but %s has %u", index,
+                     plane->dimensions, error_s(plane->dimensions), row->name, shape.dimensions);
   for (uint32_t k = 0; k < shape.dimensions; k++)
     if (plane->shape[k] != shape.shape[k])
       return error_set(INVALID, "picture plane %u: shape[%u] is %lld, but %s of %u x %u has %lld",
@@ -152,8 +152,8 @@ static int check_picture(const cudalink_description *description) {
     return error_set(INVALID, "picture: %u x %u pixels, each side must be 1 to %u", picture->width,
                      picture->height, MAX_SIDE);
   if (description->plane_count != row->plane_count)
-    return error_set(INVALID, "picture: %u planes, but %s has %u", description->plane_count,
-                     row->name, row->plane_count);
+    return error_set(INVALID, "picture: %u plane%s, but %s has %u", description->plane_count,
+                     error_s(description->plane_count), row->name, row->plane_count);
   int result = check_picture_fields(picture);
   for (uint32_t i = 0; !result && i < row->plane_count; i++)
     result = check_picture_plane(row, picture, i, &description->planes[i]);

@@ -64,9 +64,9 @@ static int timed_out(struct link_importer *importer) {
       importer->draining ? importer->draining : importer->attachment;
   if (attachment && attachment->held >= attachment->hold)
     return error_set(CUDALINK_ERROR_BUSY,
-                     "channel '%s': %u frames are held, as many as hold allows; release one, or "
+                     "channel '%s': %u frame%s held, as many as hold allows; release one, or "
                      "open with a larger hold",
-                     importer->name, attachment->held);
+                     importer->name, attachment->held, attachment->held == 1 ? " is" : "s are");
   if (link_reader_full(importer))
     return error_set(CUDALINK_ERROR_BUSY,
                      "channel '%s': as many frames are held as hold (%u) allows; release one, or "

@@ -85,10 +85,11 @@ static int dropped(struct begin *begin) {
   struct link_exporter *exporter = begin->exporter;
   exporter->statistics.dropped++;
   return error_set(CUDALINK_ERROR_BUSY,
-                   "channel '%s': no slot became free in time; %u of %u slots, %u consumers. Give "
+                   "channel '%s': no slot became free in time; %u of %u slots, %u consumer%s. Give "
                    "more time, raise max_slots, or let consumers release earlier",
                    exporter->name, exporter->current ? exporter->current->geometry.slots : 0,
-                   exporter->max_slots, exporter->statistics.consumers);
+                   exporter->max_slots, exporter->statistics.consumers,
+                   error_s(exporter->statistics.consumers));
 }
 
 /* Sleeps without the mutex. `seen` was read before the last look, so a change since then is noticed. */
@@ -257,9 +258,10 @@ static int check_user_size(const struct link_exporter *exporter,
                            const cudalink_description *description) {
   if (description->user_size <= exporter->user_size) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "channel '%s': %u bytes of user data, but the channel was opened with "
+                   "channel '%s': %u byte%s of user data, but the channel was opened with "
                    "user_size %u",
-                   exporter->name, description->user_size, exporter->user_size);
+                   exporter->name, description->user_size, error_s(description->user_size),
+                   exporter->user_size);
 }
 
 static int begin_frame(cudalink_exporter handle, const cudalink_description *description,

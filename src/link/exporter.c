@@ -410,8 +410,8 @@ int cudalink_exporter_wait_consumers(cudalink_exporter handle, uint32_t count, i
     if (exporter->closing)
       status = error_set(CUDALINK_ERROR_CLOSED, "channel '%s': closed meanwhile", exporter->name);
     else if (os_now() >= deadline)
-      status = error_set(CUDALINK_ERROR_TIMEOUT, "channel '%s': %u of %u consumers joined in time",
-                         exporter->name, exporter->statistics.consumers, count);
+      status = error_set(CUDALINK_ERROR_TIMEOUT, "channel '%s': %u of %u consumer%s joined in time",
+                         exporter->name, exporter->statistics.consumers, count, error_s(count));
     else
       sleep_on_changed(exporter, seen, deadline);
   }

@@ -53,6 +53,17 @@ class Recv(ProgramTest):
         self.assertIn("host memfd", out)
         self.assertEqual(errors, "")  # no live line where there is no terminal
 
+    def test_one(self):
+        """Is counted as one."""
+        receiver = self.start("recv", "x", "--once", *EVERY, "--check")
+        out, _ = self.run_program(
+            "send", "x", "--pattern", "check", "--count", 1, "--size", "16x8", "--wait-consumers", 1
+        )
+        self.assertRegex(out, r"sent 1 frame in .*; \d waits?, 0 consumers evicted")
+        out, _ = self.finish(receiver)
+        self.assertIn("received 1 frame in ", out)
+        self.assertIn("checked 1 frame, torn 0", out)
+
     def test_check_can_fail(self):
         receiver = self.start("recv", "x", "--once", *EVERY, "--check", "--json")
         self.send("--pattern", "noise", "--count", 5)

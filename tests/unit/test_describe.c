@@ -226,7 +226,7 @@ static void the_check_finds_wrong_pictures(void **state) {
   WRONG(d.picture.pixel_aspect_numerator = 1, "pixel_aspect is 1/0");
   WRONG(d.picture.pixel_aspect_denominator = 1, "pixel_aspect is 0/1");
   WRONG(d.planes[0].dtype.code = CUDALINK_DTYPE_INT, "its type is code 0");
-  WRONG((d.planes[0].dimensions = 1, d.planes[0].bytes = 4 * 256 + 2), "1 dimensions");
+  WRONG((d.planes[0].dimensions = 1, d.planes[0].bytes = 4 * 256 + 2), "1 dimension, but");
   WRONG((d.planes[0].shape[1] = 6, d.planes[0].bytes -= 2), "shape[1] is 6");
   WRONG((d.planes[0].strides[0] = 12, d.planes[0].bytes = 4 * 12 + 14), "pitch is 12");
   WRONG((d.planes[0].strides[0] = 15, d.planes[0].bytes = 4 * 15 + 14), "pitch is 15");

@@ -299,7 +299,9 @@ static void nonsense_is_refused(void **state) {
   AGAIN, foreign.versioned.tensor.dimensions = 9;
   BAD(UNSUPPORTED, "9 dimensions");
   AGAIN, foreign.versioned.tensor.shape = NULL;
-  BAD(INVALID_ARGUMENT, "shape is NULL");
+  BAD(INVALID_ARGUMENT, "2 dimensions, but shape is NULL");
+  foreign.versioned.tensor.dimensions = 1;
+  BAD(INVALID_ARGUMENT, "1 dimension, but shape is NULL");
   AGAIN, foreign.shape[1] = -3;
   BAD(INVALID_ARGUMENT, "shape[1] is -3");
   AGAIN, foreign.versioned.tensor.data = NULL;

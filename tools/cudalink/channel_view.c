@@ -124,7 +124,7 @@ const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
              format ? format : "of an unknown format");
   else if (channel->plane_count)
     snprintf(to, CHANNEL_VIEW_PICTURE_SIZE, "%u plane%s", channel->plane_count,
-             channel->plane_count == 1 ? "" : "s");
+             text_s(channel->plane_count));
   return to;
 }
 

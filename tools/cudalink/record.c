@@ -91,7 +91,7 @@ static void show_live(void *context) {
   const struct tally *tally = &record->receiver.result.tally;
   uint64_t frames, bytes;
   record_queue_look(&record->queue, &frames, &bytes);
-  live_show("%" PRIu64 " frames  %.1f fps  %.1f MiB  missed %" PRIu64, frames,
+  live_show("%" PRIu64 " frame%s  %.1f fps  %.1f MiB  missed %" PRIu64, frames, text_s(frames),
             live_rate(&record->meter, frames), (double)bytes / MEBIBYTE, tally->missed);
 }
 
@@ -103,8 +103,8 @@ static void prepare(struct record *record) {
   if (cudalink_channel_get(NULL, options->channel, CHANNEL_VIEW_PATIENCE, &channel) ||
       channel.status || channel.kind == CUDALINK_KIND_HOST)
     return;
-  int ordinal = options->device == OPTION_NO_DEVICE ? gpu_ordinal(channel.device_uuid)
-                                                             : (int)options->device;
+  int ordinal =
+      options->device == OPTION_NO_DEVICE ? gpu_ordinal(channel.device_uuid) : (int)options->device;
   if (ordinal < 0) return;
   record_queue_prepare(&record->queue, CUDALINK_DEVICE(ordinal), channel.slot_bytes);
 }
@@ -144,9 +144,10 @@ static void print(const struct record *record) {
   const struct receiver_result *result = &record->receiver.result;
   char time[RECEIVER_TIME_SIZE];
   char path[TEXT_ESCAPED_SIZE(MEDIA_NAME_SIZE)];
-  printf("recorded %" PRIu64 " frames in %s, %.1f fps, %" PRIu64 " bytes into %s; missed "
+  printf("recorded %" PRIu64 " frame%s in %s, %.1f fps, %" PRIu64 " byte%s into %s; missed "
          "%" PRIu64 ", invalid %" PRIu64 "\n",
-         record->queue.frames, receiver_time(time, result), rate_of(record), record->queue.bytes,
+         record->queue.frames, text_s(record->queue.frames), receiver_time(time, result),
+         rate_of(record), record->queue.bytes, text_s(record->queue.bytes),
          text_escape(path, sizeof path, record->path), result->tally.missed, result->tally.invalid);
 }
 
@@ -159,11 +160,12 @@ static int fail_missed(const struct record *record) {
     snprintf(start, sizeof start, ", %" PRIu64 " of them before the first one came", at_start);
   return report(
       EXIT_CODE_CHECK,
-      "channel '%s': missed %" PRIu64 " of %" PRIu64 " frames%s: %s (writing took %.0f %% of "
+      "channel '%s': missed %" PRIu64 " of %" PRIu64 " frame%s%s: %s (writing took %.0f %% of "
       "the time); more slots bridge a start or a pause (send --slots 16), and --policy every makes "
       "the producer wait",
       record->receiver.options.channel, result->tally.missed,
-      result->tally.missed + result->tally.received, start,
+      result->tally.missed + result->tally.received,
+      text_s(result->tally.missed + result->tally.received), start,
       share >= SLOW_SHARE ? "the disk can't keep up" : "they came faster than they were taken",
       100 * share);
 }

@@ -9,6 +9,7 @@
 #include "report.h"
 #include "sink.h"
 #include "stop.h"
+#include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,9 +50,9 @@ static void show_live(void *context) {
   const struct receiver_result *result = &recv->receiver.result;
   const cudalink_picture *picture = &result->description.picture;
   const char *format = cudalink_format_name(picture->format);
-  live_show("%llu frames  %.1f fps  missed %llu  torn %llu  latency %.0f µs (p50) %.0f µs (p99)  "
+  live_show("%llu frame%s  %.1f fps  missed %llu  torn %llu  latency %.0f µs (p50) %.0f µs (p99)  "
             "%ux%u %s",
-            (unsigned long long)result->tally.received,
+            (unsigned long long)result->tally.received, text_s(result->tally.received),
             live_rate(&recv->meter, result->tally.received),
             (unsigned long long)result->tally.missed, (unsigned long long)result->tally.torn,
             (double)histogram_percentile(&result->tally.latency, 0.5) / 1000,
@@ -71,15 +72,17 @@ static int summarize(const struct recv *recv, int code) {
   if (code) return code;
   if (tally->torn)
     return report(EXIT_CODE_CHECK,
-                  "channel '%s': %llu frames are not what send --pattern check sends; the first is "
+                  "channel '%s': %llu frame%s not what send --pattern check sends; the first is "
                   "frame %llu, byte %llu",
                   options->receiver.channel, (unsigned long long)tally->torn,
-                  (unsigned long long)tally->first_sequence, (unsigned long long)tally->first_byte);
+                  tally->torn == 1 ? " is" : "s are", (unsigned long long)tally->first_sequence,
+                  (unsigned long long)tally->first_byte);
   if (tally->missed && options->receiver.policy == CUDALINK_POLICY_EVERY)
     return report(EXIT_CODE_CHECK,
-                  "channel '%s': missed %llu frames; this consumer was so slow that the producer "
+                  "channel '%s': missed %llu frame%s; this consumer was so slow that the producer "
                   "went on without it",
-                  options->receiver.channel, (unsigned long long)tally->missed);
+                  options->receiver.channel, (unsigned long long)tally->missed,
+                  text_s(tally->missed));
   return EXIT_CODE_OK;
 }
 

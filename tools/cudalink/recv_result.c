@@ -4,6 +4,7 @@
  */
 #include "json.h"
 #include "recv.h"
+#include "text.h"
 
 #include <inttypes.h>
 
@@ -21,12 +22,14 @@ void recv_result_print(const struct receiver_result *result, const struct recv_o
   const cudalink_importer_statistics *statistics = &result->statistics;
   char time[RECEIVER_TIME_SIZE];
   fprintf(stream,
-          "received %" PRIu64 " frames in %s, %.1f fps, %" PRIu64 " bytes; missed %" PRIu64
+          "received %" PRIu64 " frame%s in %s, %.1f fps, %" PRIu64 " byte%s; missed %" PRIu64
           ", invalid %" PRIu64 ", latency %.0f µs (p50), %.0f µs (p99)\n",
-          tally->received, receiver_time(time, result), rate_of(result), tally->bytes,
-          tally->missed, tally->invalid, latency_of(result, 0.5), latency_of(result, 0.99));
+          tally->received, text_s(tally->received), receiver_time(time, result), rate_of(result),
+          tally->bytes, text_s(tally->bytes), tally->missed, tally->invalid,
+          latency_of(result, 0.5), latency_of(result, 0.99));
   if (options->check)
-    fprintf(stream, "checked %" PRIu64 " frames, torn %" PRIu64 "\n", tally->checked, tally->torn);
+    fprintf(stream, "checked %" PRIu64 " frame%s, torn %" PRIu64 "\n", tally->checked,
+            text_s(tally->checked), tally->torn);
   if (statistics->path[0])
     fprintf(stream, "kind %s, path \"%s\": %s\n",
             cudalink_kind_name((cudalink_kind)statistics->kind), statistics->path,

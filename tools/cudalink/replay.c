@@ -141,11 +141,12 @@ static void show_live(struct replay *replay) {
   uint64_t frames = replay->transmitter.frames;
   if (!live_is_due()) return;
   if (recording->file_bytes)
-    live_show("%" PRIu64 " frames  %.1f fps  %.0f %% of the file  round %" PRIu64, frames,
-              live_rate(&replay->meter, frames),
+    live_show("%" PRIu64 " frame%s  %.1f fps  %.0f %% of the file  round %" PRIu64, frames,
+              text_s(frames), live_rate(&replay->meter, frames),
               100 * (double)recording->offset / (double)recording->file_bytes, replay->rounds + 1);
   else
-    live_show("%" PRIu64 " frames  %.1f fps", frames, live_rate(&replay->meter, frames));
+    live_show("%" PRIu64 " frame%s  %.1f fps", frames, text_s(frames),
+              live_rate(&replay->meter, frames));
 }
 
 /* From the current frame, of which all but the pixels is read, to the end of the file. An exit code
@@ -199,9 +200,9 @@ static void print_json(const struct replay *replay) {
 
 static void print(const struct replay *replay) {
   char late[TEXT_DURATION_SIZE];
-  printf("sent %" PRIu64 " frames (%" PRIu64 " invalid) in %.1f s; at most %s late\n",
-         replay->transmitter.frames, replay->invalid, replay->duration,
-         text_duration(late, replay->clock.late_most));
+  printf("sent %" PRIu64 " frame%s (%" PRIu64 " invalid) in %.1f s; at most %s late\n",
+         replay->transmitter.frames, text_s(replay->transmitter.frames), replay->invalid,
+         replay->duration, text_duration(late, replay->clock.late_most));
 }
 
 static int run(struct replay *replay) {

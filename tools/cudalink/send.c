@@ -8,6 +8,7 @@
 #include "report.h"
 #include "sending.h"
 #include "stop.h"
+#include "text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -93,10 +94,11 @@ static int check(struct send_options *options) {
 static void show_live(const struct transmitter *transmitter, struct live_meter *meter) {
   if (!live_is_due()) return;
   cudalink_exporter_statistics statistics = transmitter_statistics(transmitter);
-  live_show("%llu frames  %.1f fps  %u consumers  %llu waits  %llu evicted",
-            (unsigned long long)transmitter->frames, live_rate(meter, transmitter->frames),
-            statistics.consumers, (unsigned long long)statistics.waits,
-            (unsigned long long)statistics.evicted);
+  live_show("%llu frame%s  %.1f fps  %u consumer%s  %llu wait%s  %llu evicted",
+            (unsigned long long)transmitter->frames, text_s(transmitter->frames),
+            live_rate(meter, transmitter->frames), statistics.consumers,
+            text_s(statistics.consumers), (unsigned long long)statistics.waits,
+            text_s(statistics.waits), (unsigned long long)statistics.evicted);
 }
 
 /* A pipe may be slow, so the frame is there before its time is waited for. */
@@ -127,10 +129,12 @@ static double rate_of(const struct transmitter *transmitter, double seconds) {
 
 static void print_summary(const struct transmitter *transmitter, double seconds) {
   cudalink_exporter_statistics statistics = transmitter_statistics(transmitter);
-  printf("sent %llu frames in %.1f s, %.1f fps, %llu bytes; %llu waits, %llu consumers evicted\n",
-         (unsigned long long)transmitter->frames, seconds, rate_of(transmitter, seconds),
-         (unsigned long long)transmitter->bytes, (unsigned long long)statistics.waits,
-         (unsigned long long)statistics.evicted);
+  printf(
+      "sent %llu frame%s in %.1f s, %.1f fps, %llu byte%s; %llu wait%s, %llu consumer%s evicted\n",
+      (unsigned long long)transmitter->frames, text_s(transmitter->frames), seconds,
+      rate_of(transmitter, seconds), (unsigned long long)transmitter->bytes,
+      text_s(transmitter->bytes), (unsigned long long)statistics.waits, text_s(statistics.waits),
+      (unsigned long long)statistics.evicted, text_s(statistics.evicted));
 }
 
 /* A short file is over before somebody has started a consumer. */

@@ -26,6 +26,9 @@ char *text_escape(char *to, size_t size, const char *text);
 size_t text_columns(const char *text);
 size_t text_fit(const char *text, size_t columns);
 
+/* "%u frame%s": nothing behind a one, else an s. */
+static inline const char *text_s(uint64_t count) { return count == 1 ? "" : "s"; }
+
 #define TEXT_DURATION_SIZE 32
 
 /* "850 µs", "12 ms", "3.4 s", "5 min", "2 h", "3 d". */

@@ -43,7 +43,7 @@ static void print_summary(const struct screen *screen, size_t shown, size_t widt
     if (screen->look.channels[i].status == CUDALINK_OK)
       consumers += screen->look.channels[i].consumer_count;
   int length = snprintf(text, sizeof text, "%zu channel%s, %zu consumer%s", screen->look.count,
-                        screen->look.count == 1 ? "" : "s", consumers, consumers == 1 ? "" : "s");
+                        text_s(screen->look.count), consumers, text_s(consumers));
   if (shown != screen->look.count)
     snprintf(text + length, sizeof text - (size_t)length, ", %zu shown", shown);
   print_line(stream, width, text);

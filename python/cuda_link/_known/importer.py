@@ -233,8 +233,9 @@ class Importer:
             return _LATE if "not complete" in str(error) else _NOTHING
         except BusyError as error:
             counters = self._importer.statistics()
+            frames = "1 frame is" if counters.held == 1 else f"{counters.held} frames are"
             raise TooManyFramesError(
-                f"channel {self.spec.shm_name!r}: {counters.held} frames are held, and {counters.hold} may "
+                f"channel {self.spec.shm_name!r}: {frames} held, and {counters.hold} may "
                 f"be (ImportPolicy.hold is {self.policy.hold}; the producer's max_slots may allow less): "
                 "let go of tensors, clone() what is needed longer, or raise that"
             ) from error

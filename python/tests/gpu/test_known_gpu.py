@@ -297,7 +297,7 @@ def test_a_ring_that_allows_one_frame(name, torch):
                 if n < 4:
                     del tensor
             exporter.send(picture())
-            with pytest.raises(cuda_link.TooManyFramesError, match="1 frames are held, and 1 may be"):
+            with pytest.raises(cuda_link.TooManyFramesError, match="1 frame is held, and 1 may be"):
                 until(importer.get_frame)
             assert tensor.shape == (HEIGHT, WIDTH, 4)
 

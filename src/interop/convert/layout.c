@@ -153,9 +153,9 @@ static int tensor_dimensions(const cudalink_plane *plane, const char *role, uint
     ones++;
   if (plane->dimensions < 3 || ones + 3 != plane->dimensions)
     return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "convert: the %s is a tensor of %u dimensions; a picture is {height, width, "
+                     "convert: the %s is a tensor of %u dimension%s; a picture is {height, width, "
                      "3 or 4} or {3 or 4, height, width}, with nothing but ones in front",
-                     role, plane->dimensions);
+                     role, plane->dimensions, error_s(plane->dimensions));
   const int64_t *shape = plane->shape + ones;
   int planar = is_channels(shape[0]), interleaved = is_channels(shape[2]);
   if (planar == interleaved)

@@ -206,11 +206,11 @@ int convert_plan_fits(const cudalink_convert_plan *plan, enum convert_end end,
   if (is->format != wanted->format || is->width != wanted->width || is->height != wanted->height ||
       frame->plane_count != made->plane_count)
     return error_set(INVALID,
-                     "convert: the plan's %s is %s of %u x %u with %u planes, the frame %s of "
+                     "convert: the plan's %s is %s of %u x %u with %u plane%s, the frame %s of "
                      "%u x %u with %u; make a plan for frames like this one",
                      end_names[end], picture_name(wanted), wanted->width, wanted->height,
-                     made->plane_count, picture_name(is), is->width, is->height,
-                     frame->plane_count);
+                     made->plane_count, error_s(made->plane_count), picture_name(is), is->width,
+                     is->height, frame->plane_count);
   for (uint32_t i = 0; i < made->plane_count; i++)
     if (!planes_match(&frame->planes[i], &made->planes[i]))
       return error_set(INVALID,

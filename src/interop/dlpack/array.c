@@ -243,8 +243,8 @@ static int describe_dense(cudalink_view *view, cudalink_dtype dtype, uint32_t di
                           const int64_t *shape, int64_t *bytes) {
   static const char call[] = "cudalink_array_pinned";
   if (dimensions > CUDALINK_MAX_DIMENSIONS || (dimensions && !shape))
-    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: %u dimensions; there may be %d", call,
-                     dimensions, CUDALINK_MAX_DIMENSIONS);
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: %u dimension%s; there may be %d", call,
+                     dimensions, error_s(dimensions), CUDALINK_MAX_DIMENSIONS);
   *view = (cudalink_view){
       .device = {CUDALINK_DLPACK_CUDA_HOST, 0}, .dtype = dtype, .dimensions = dimensions};
   for (uint32_t d = 0; d < dimensions; d++) {

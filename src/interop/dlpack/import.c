@@ -57,7 +57,8 @@ static int check_shape(const cudalink_dlpack_tensor *tensor) {
     return error_set(UNSUPPORTED, "tensor: %d dimensions, %d is most", tensor->dimensions,
                      CUDALINK_MAX_DIMENSIONS);
   if (tensor->dimensions > 0 && !tensor->shape)
-    return error_set(INVALID, "tensor: %d dimensions, but shape is NULL", tensor->dimensions);
+    return error_set(INVALID, "tensor: %d dimension%s, but shape is NULL", tensor->dimensions,
+                     error_s((uint64_t)tensor->dimensions));
   for (int32_t k = 0; k < tensor->dimensions; k++)
     if (tensor->shape[k] < 0)
       return error_set(INVALID, "tensor: shape[%d] is %lld", k, (long long)tensor->shape[k]);

@@ -50,8 +50,8 @@ static int check_layout(const cudalink_description *description, uint64_t elemen
     return error_set(
         CUDALINK_ERROR_UNSUPPORTED,
         "the old wire carries {height, width} or {height, width, channels}; this plane "
-        "has %u dimensions",
-        plane->dimensions);
+        "has %u dimension%s",
+        plane->dimensions, error_s(plane->dimensions));
   uint64_t channels = plane->dimensions == 3 ? (uint64_t)plane->shape[2] : 1;
   if (channels == 0 || channels > 4 || plane->shape[0] <= 0 || plane->shape[1] <= 0 ||
       plane->shape[0] > UINT32_MAX || plane->shape[1] > UINT32_MAX)

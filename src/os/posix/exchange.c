@@ -152,8 +152,8 @@ static int exchange(struct os_service_thread *thread, const struct request *requ
     os_handle_close(&received[i]);
   return result != CUDALINK_OK
              ? result
-             : error_set(CUDALINK_ERROR_SYSTEM, "the service thread answered with %d descriptors",
-                         count);
+             : error_set(CUDALINK_ERROR_SYSTEM, "the service thread answered with %d descriptor%s",
+                         count, error_s((uint64_t)count));
 }
 
 int os_exchange_give(struct os_service_thread *thread, uint64_t token, os_handle handle) {
