@@ -386,6 +386,21 @@ class Terminal(ProgramTest):
         text += self.read_rest(ours)
         self.assertTrue(text.endswith(b"\r\x1b[K") or text.endswith(b"\n"), text)
 
+    def test_what_is_not_compared_is_not_in_the_live_line(self):
+        for options, parts in (((), ()), (("--check",), (b"torn 0",))):
+            ours, theirs = pty.openpty()
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 150, 0, 0))
+            receiver = self.start("recv", "x", *options, stderr=theirs)
+            os.close(theirs)
+            sender = self.start("send", "x", "--pattern", "check", "--size", "16x8")
+            text = self.read_until(ours, b"", b" 16x8 RGBA8")
+            line = text[text.rindex(b"\r") :]
+            self.assertRegex(line.decode(), r"latency \d+ (µs|ms) \(p50\) \d+ (µs|ms) \(p99\)")
+            self.assertEqual([part for part in (b"torn 0",) if part in line], list(parts))
+            self.interrupt(sender)
+            self.interrupt(receiver)
+            os.close(ours)
+
     def test_width_of_a_terminal(self):
         """A size that is not known is what COLUMNS says, else 80."""
         for columns, known, width in (("150", 0, 150), (None, 0, 80), ("150", 30, 30), ("150", 120, 120)):

@@ -81,16 +81,15 @@ static int parse(struct demo_options *options, int argc, char **argv) {
 static void show_live(struct demo_result *result, struct demo_crew *crew, struct live_meter *meter,
                       uint64_t start) {
   struct demo_result now = {.frames_sent = 0};
+  char half[TEXT_DURATION_SIZE], most[TEXT_DURATION_SIZE];
   if (!live_is_due()) return;
   demo_crew_read(crew);
   demo_result_add(&now, crew);
-  live_show("%4.1f s  %6.1f fps  %llu sent  latency %.0f µs (p50) %.0f µs (p99)  skipped %llu  "
-            "torn %llu",
+  live_show("%4.1f s  %6.1f fps  %llu sent  latency %s (p50) %s (p99)  skipped %llu  torn %llu",
             (double)(cudalink_now() - start) / 1e9, live_rate(meter, result->frames_sent),
-            (unsigned long long)result->frames_sent,
-            (double)histogram_percentile(&now.latency, 0.5) / 1000,
-            (double)histogram_percentile(&now.latency, 0.99) / 1000,
-            (unsigned long long)now.skipped, (unsigned long long)now.torn);
+            (unsigned long long)result->frames_sent, histogram_text(half, &now.latency, 0.5),
+            histogram_text(most, &now.latency, 0.99), (unsigned long long)now.skipped,
+            (unsigned long long)now.torn);
 }
 
 /* Sends until the time is up, a signal comes, or a consumer is gone. */

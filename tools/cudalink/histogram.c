@@ -5,7 +5,11 @@
  */
 #include "histogram.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #define STEP_BITS 5
+#define LONG UINT64_C(10000000) /* ns; from here on microseconds are too many digits */
 
 static uint32_t bucket_of(uint64_t value) {
   if (value < HISTOGRAM_STEPS) return (uint32_t)value;
@@ -39,4 +43,15 @@ uint64_t histogram_percentile(const struct histogram *histogram, double part) {
     if (seen > wanted) return largest_of(i);
   }
   return 0;
+}
+
+const char *histogram_text(char to[TEXT_DURATION_SIZE], const struct histogram *histogram,
+                           double part) {
+  uint64_t time = histogram_percentile(histogram, part);
+  if (histogram->count && time >= LONG) return text_duration(to, time);
+  if (histogram->count)
+    snprintf(to, TEXT_DURATION_SIZE, "%" PRIu64 " µs", time / 1000);
+  else
+    snprintf(to, TEXT_DURATION_SIZE, "-");
+  return to;
 }

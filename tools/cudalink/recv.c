@@ -11,6 +11,7 @@
 #include "stop.h"
 #include "text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,16 +49,17 @@ static int use_frame(void *context, const cudalink_frame *frame, int has_pixels)
 static void show_live(void *context) {
   struct recv *recv = context;
   const struct receiver_result *result = &recv->receiver.result;
+  const struct tally *tally = &result->tally;
   const cudalink_picture *picture = &result->description.picture;
   const char *format = cudalink_format_name(picture->format);
-  live_show("%llu frame%s  %.1f fps  missed %llu  torn %llu  latency %.0f µs (p50) %.0f µs (p99)  "
-            "%ux%u %s",
-            (unsigned long long)result->tally.received, text_s(result->tally.received),
-            live_rate(&recv->meter, result->tally.received),
-            (unsigned long long)result->tally.missed, (unsigned long long)result->tally.torn,
-            (double)histogram_percentile(&result->tally.latency, 0.5) / 1000,
-            (double)histogram_percentile(&result->tally.latency, 0.99) / 1000, picture->width,
-            picture->height, format ? format : "");
+  char half[TEXT_DURATION_SIZE], most[TEXT_DURATION_SIZE], torn[40] = "";
+  if (recv->options.check)
+    snprintf(torn, sizeof torn, "torn %llu  ", (unsigned long long)tally->torn);
+  live_show("%llu frame%s  %.1f fps  missed %llu  %slatency %s (p50) %s (p99)  %ux%u %s",
+            (unsigned long long)tally->received, text_s(tally->received),
+            live_rate(&recv->meter, tally->received), (unsigned long long)tally->missed, torn,
+            histogram_text(half, &tally->latency, 0.5), histogram_text(most, &tally->latency, 0.99),
+            picture->width, picture->height, format ? format : "");
 }
 
 static int summarize(const struct recv *recv, int code) {

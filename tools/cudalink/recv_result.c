@@ -20,13 +20,13 @@ void recv_result_print(const struct receiver_result *result, const struct recv_o
                        FILE *stream) {
   const struct tally *tally = &result->tally;
   const cudalink_importer_statistics *statistics = &result->statistics;
-  char time[RECEIVER_TIME_SIZE];
+  char time[RECEIVER_TIME_SIZE], half[TEXT_DURATION_SIZE], most[TEXT_DURATION_SIZE];
   fprintf(stream,
           "received %" PRIu64 " frame%s in %s, %.1f fps, %" PRIu64 " byte%s; missed %" PRIu64
-          ", invalid %" PRIu64 ", latency %.0f µs (p50), %.0f µs (p99)\n",
+          ", invalid %" PRIu64 ", latency %s (p50), %s (p99)\n",
           tally->received, text_s(tally->received), receiver_time(time, result), rate_of(result),
           tally->bytes, text_s(tally->bytes), tally->missed, tally->invalid,
-          latency_of(result, 0.5), latency_of(result, 0.99));
+          histogram_text(half, &tally->latency, 0.5), histogram_text(most, &tally->latency, 0.99));
   if (options->check)
     fprintf(stream, "checked %" PRIu64 " frame%s, torn %" PRIu64 "\n", tally->checked,
             text_s(tally->checked), tally->torn);
