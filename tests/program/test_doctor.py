@@ -2,13 +2,18 @@
 """cudalink doctor on a machine that works, and on ones in which something is broken: the line of the
 thing that is broken says so, the advice fits, and the exit code says what still runs."""
 
+import contextlib
 import errno
+import fcntl
 import itertools
 import json
 import os
+import pty
 import resource
 import signal
+import struct
 import subprocess
+import termios
 import time
 import unittest
 from pathlib import Path
@@ -214,9 +219,65 @@ class DoctorTest(ProgramTest):
         sender.kill()
         sender.wait()
         items, _ = self.doctor(HOST_AND_GPU)
-        self.assertIn("1 channel, 1 of them", items["channels"]["text"])
-        self.assertIn("cudalink gc", items["channels"]["advice"])
+        text = f"1 channel, 1 of a dead producer, in {self.channels}; cudalink gc removes what is left"
+        self.assertEqual(items["channels"]["text"], text)
+        self.assertIsNone(items["channels"]["advice"])
         self.run_program("gc")
+        self.assertEqual(self.doctor(HOST_AND_GPU)[0]["channels"]["text"], "there is none")
+
+    def test_a_dead_producer_elsewhere(self):
+        """Where it is not looked for first, it is named."""
+        folder = self.folder / f"cudalink-{os.getuid()}"
+        self.environment["CUDALINK_RUNTIME_DIR"] = str(folder)
+        for name in ("one", "two"):
+            sender = self.start("send", name, "--size", "64x48")
+            self.wait_for_line(sender, name)
+            sender.kill()
+            sender.wait()
+        self.environment["CUDALINK_RUNTIME_DIR"] = str(self.channels)
+        text = self.doctor(HOST_AND_GPU)[0]["channels"]["text"]
+        self.assertIn(f"2 channels, 2 of dead producers, in {folder}; cudalink gc", text)
+        self.run_program("gc")
+
+    # ---- the page
+
+    def test_ok_needs_no_advice(self):
+        """Neither does what is bad for another reason point at it."""
+        self.with_driver()
+        out, _ = self.run_program("doctor")
+        lines = out.splitlines()
+        advised = [lines[i - 1].split()[0] for i, line in enumerate(lines) if line.lstrip().startswith("-> ")]
+        self.assertNotIn("ok", advised, out)
+        self.assertIn("MPS is off", out)
+
+    def test_no_gpu_is_visible(self):
+        self.with_driver(CUDA_VISIBLE_DEVICES="")
+        out, _ = self.run_program("doctor", code=HOST_ONLY)
+        self.assertRegex(out.splitlines()[-1], r"on the GPU: no: .* may use \(CUDA_VISIBLE_DEVICES is ''\)")
+        self.assertIn("cudalink demo --kind vmm shows the same", out)
+        self.with_driver(FAKECUDA_FAIL="cuMemcpyDtoHAsync:0:700")
+        del self.environment["CUDA_VISIBLE_DEVICES"]
+        out, _ = self.run_program("doctor", "--kind", "ipc", code=HOST_ONLY)
+        self.assertRegex(out.splitlines()[-1], r"on the GPU: no: .*700")
+        self.assertIn("run cudalink demo --kind ipc with a longer --seconds", out)
+
+    def test_a_terminal_of_80_columns(self):
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 0, 80, 0, 0))
+        doctor = self.start("doctor", stdout=theirs)
+        os.close(theirs)
+        text = b""
+        with contextlib.suppress(OSError):  # EIO: it has ended
+            while piece := os.read(ours, 4096):
+                text += piece
+        os.close(ours)
+        self.finish(doctor)
+        lines = text.decode().replace("\r", "").splitlines()
+        wide = [line for line in lines if len(line) > 80 and len(line.split()[-1]) < 42]
+        self.assertEqual(wide, [])
+        at = next(i for i, line in enumerate(lines) if " demo.host " in line)
+        self.assertEqual(lines[at].index("one process"), 38)
+        self.assertEqual(len(lines[at + 1]) - len(lines[at + 1].lstrip()), 38)
 
 
 class CtrlCTest(ProgramTest):

@@ -5,11 +5,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "histogram.h"
 #include "table.h"
 #include "text.h"
 
@@ -155,6 +157,47 @@ static void the_longer_of_two_columns(void **state) {
   }
 }
 
+static void assert_latency(uint64_t time, const char *half) {
+  static struct histogram histogram;
+  char text[TEXT_DURATION_SIZE];
+  histogram = (struct histogram){.count = 0};
+  if (time) histogram_add(&histogram, time);
+  assert_string_equal(histogram_text(text, &histogram, 0.5), half);
+  assert_string_equal(histogram_text(text, &histogram, 0.99), half);
+}
+
+static void latencies_have_few_digits(void **state) {
+  (void)state;
+  assert_latency(0, "-"); /* there is none yet */
+  assert_latency(30, "0 µs");
+  assert_latency(14000, "14 µs");
+  assert_latency(9900000, "9961 µs");
+  assert_latency(12000000, "12 ms");
+  assert_latency(1040187000, "1.0 s");
+}
+
+static void assert_wrapped(const char *text, size_t width, const char *wanted) {
+  char *got = NULL;
+  size_t size = 0;
+  FILE *stream = open_memstream(&got, &size);
+  text_print_wrapped(text, width, 2, stream);
+  fclose(stream);
+  assert_string_equal(got, wanted);
+  free(got);
+}
+
+static void long_lines_are_wrapped_at_words(void **state) {
+  (void)state;
+  assert_wrapped("one two three", 0, "one two three"); /* no limit */
+  assert_wrapped("one two three", 13, "one two three");
+  assert_wrapped("one two three", 12, "one two\n  three");
+  assert_wrapped("one two three", 7, "one two\n  three");
+  assert_wrapped("one two three", 6, "one\n  two\n  three");
+  assert_wrapped("日本日本 ümläut", 8, "日本日本\n  ümläut");
+  assert_wrapped("/a/word/without-end and", 5, "/a/word/without-end\n  and");
+  assert_wrapped("", 5, "");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_steers_a_terminal_is_escaped),
@@ -162,6 +205,8 @@ int main(void) {
       cmocka_unit_test(escapes_are_never_cut_in_two),
       cmocka_unit_test(widths_are_those_of_a_terminal),
       cmocka_unit_test(durations_are_short),
+      cmocka_unit_test(latencies_have_few_digits),
+      cmocka_unit_test(long_lines_are_wrapped_at_words),
       cmocka_unit_test(tables_fit_their_window),
       cmocka_unit_test(the_longer_of_two_columns),
   };

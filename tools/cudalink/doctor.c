@@ -8,10 +8,12 @@
 #include "options.h"
 #include "report.h"
 #include "stop.h"
+#include "terminal.h"
 #include "text.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const char notes[] =
     "Each line is the result of doing the thing: memory is made, exported, mapped in another\n"
@@ -32,18 +34,28 @@ static const char notes[] =
 
 static const char *const states[] = {"unknown", "ok", "failed"};
 
+#define INDENT 38 /* columns before the text of a line */
+#define LEAST_WIDTH 30
+
 struct diagnosis {
   int is_json;
   int kind;        /* cudalink_kind */
   uint64_t device; /* OPTION_NO_DEVICE: the first one, if there is any */
   int host, gpu, has_driver;
   int is_host_ill, is_gpu_ill; /* something that the main job needs there has failed */
+  char gpu_reason[sizeof((cudalink_probe_item *)0)->text]; /* the first such thing of the GPU's */
+  size_t width;                                            /* of the terminal; 0: it is none */
 };
 
 static int begins_with_one_of(const char *id, const char *const *beginnings) {
   for (; *beginnings; beginnings++)
     if (strncmp(id, *beginnings, strlen(*beginnings)) == 0) return 1;
   return 0;
+}
+
+static void blame(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
+  if (!*diagnosis->gpu_reason)
+    snprintf(diagnosis->gpu_reason, sizeof diagnosis->gpu_reason, "%s", item->text);
 }
 
 static void note(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
@@ -54,6 +66,7 @@ static void note(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
   const char *const *gpu = diagnosis->kind == CUDALINK_KIND_IPC ? ipc : vmm;
   if (item->state != CUDALINK_PROBE_FAILED) return;
   diagnosis->is_host_ill |= begins_with_one_of(item->id, host);
+  if (begins_with_one_of(item->id, gpu)) blame(diagnosis, item);
   diagnosis->is_gpu_ill |= begins_with_one_of(item->id, gpu);
 }
 
@@ -72,13 +85,25 @@ static void print_json(const cudalink_probe_item *item) {
   json_end(&json);
 }
 
-static void print_line(const cudalink_probe_item *item) {
-  char text[TEXT_ESCAPED_SIZE(sizeof item->text)], advice[TEXT_ESCAPED_SIZE(sizeof item->advice)];
+/* In what is left of the window behind the first columns; with too little nothing is wrapped. */
+static void print_behind(const struct diagnosis *diagnosis, const char *text) {
+  char escaped[TEXT_ESCAPED_SIZE(sizeof((cudalink_probe_item *)0)->text)];
+  size_t width = diagnosis->width;
+  text_print_wrapped(text_escape(escaped, sizeof escaped, text),
+                     width > INDENT + LEAST_WIDTH ? width - INDENT : 0, INDENT, stdout);
+  putchar('\n');
+}
+
+/* Who can do all that was tried needs no advice. */
+static void print_line(const struct diagnosis *diagnosis, const cudalink_probe_item *item) {
   char time[TEXT_DURATION_SIZE] = "";
   if (item->ns) text_duration(time, item->ns);
-  printf("%-7s  %-18s %8s  %s\n", state_of(item), item->id, time,
-         text_escape(text, sizeof text, item->text));
-  if (*item->advice) printf("%*s-> %s\n", 37, "", text_escape(advice, sizeof advice, item->advice));
+  printf("%-7s  %-18s %*s%s  ", state_of(item), item->id,
+         text_columns(time) < 8 ? 8 - (int)text_columns(time) : 0, "", time);
+  print_behind(diagnosis, item->text);
+  if (!*item->advice || item->state == CUDALINK_PROBE_OK) return;
+  printf("%*s-> ", INDENT - 3, "");
+  print_behind(diagnosis, item->advice);
 }
 
 /* What was tried while a signal came says nothing: it reached all processes, perhaps. */
@@ -88,7 +113,7 @@ static void show(struct diagnosis *diagnosis, const cudalink_probe_item *item) {
   if (diagnosis->is_json)
     print_json(item);
   else
-    print_line(item);
+    print_line(diagnosis, item);
   fflush(stdout);
 }
 
@@ -129,6 +154,7 @@ static int try_demo(struct diagnosis *diagnosis, const char *kind, int is_explai
   doctor_demo(&item, kind, diagnosis->device == OPTION_NO_DEVICE ? 0 : diagnosis->device,
               is_explained);
   show(diagnosis, &item);
+  if (item.state != CUDALINK_PROBE_OK && strcmp(kind, "host") != 0) blame(diagnosis, &item);
   return item.state == CUDALINK_PROBE_OK;
 }
 
@@ -153,11 +179,22 @@ static int code_of(const struct diagnosis *diagnosis) {
   return diagnosis->has_driver || is_gpu_asked_for(diagnosis) ? EXIT_CODE_CHECK : EXIT_CODE_OK;
 }
 
-static int conclude(const struct diagnosis *diagnosis) {
+static void print_conclusion(const struct diagnosis *diagnosis) {
+  char line[512], escaped[TEXT_ESCAPED_SIZE(sizeof line)];
   const char *gpu = !does_gpu_count(diagnosis) ? "did not count"
                     : diagnosis->gpu           ? "yes"
-                    : diagnosis->has_driver    ? "no"
+                    : diagnosis->has_driver    ? "no: "
                                                : "no: there is no CUDA driver";
+  int has_reason = does_gpu_count(diagnosis) && !diagnosis->gpu && diagnosis->has_driver;
+  snprintf(line, sizeof line,
+           "frames between processes, in memory of the CPU: %s; on the GPU: %s%s",
+           diagnosis->host ? "yes" : "no", gpu, has_reason ? diagnosis->gpu_reason : "");
+  putchar('\n');
+  text_print_wrapped(text_escape(escaped, sizeof escaped, line), diagnosis->width, 2, stdout);
+  putchar('\n');
+}
+
+static int conclude(const struct diagnosis *diagnosis) {
   if (diagnosis->is_json) {
     struct json json;
     json_start(&json, stdout);
@@ -169,14 +206,13 @@ static int conclude(const struct diagnosis *diagnosis) {
       json_text(&json, "gpu", NULL);
     json_end(&json);
   } else {
-    printf("\nframes between processes, in memory of the CPU: %s; on the GPU: %s\n",
-           diagnosis->host ? "yes" : "no", gpu);
+    print_conclusion(diagnosis);
   }
   return code_of(diagnosis);
 }
 
 int command_doctor(int argc, char **argv) {
-  struct diagnosis diagnosis = {.device = OPTION_NO_DEVICE};
+  struct diagnosis diagnosis = {.device = OPTION_NO_DEVICE, .width = terminal_width(STDOUT_FILENO)};
   const struct option_row rows[] = {
       {"kind", OPTION_CHOICE, &diagnosis.kind, .choices = option_kinds,
        .help = "memory that the main job has to run on (default auto: what there is)"},

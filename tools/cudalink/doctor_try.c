@@ -42,6 +42,19 @@ static void advise(cudalink_probe_item *item, const char *advice) {
 
 /* ---- the main job --------------------------------------------------------------------------------- */
 
+static void advise_demo(cudalink_probe_item *item, const char *kind, uint64_t device,
+                        int is_explained) {
+  char on[40] = "";
+  if (device) snprintf(on, sizeof on, " --device %llu", (unsigned long long)device);
+  snprintf(item->advice, sizeof item->advice,
+           is_explained
+               ? "the lines above say what is missing; cudalink demo --kind %s%s shows the "
+                 "same"
+               : "nothing above failed: look at the kernel's log (dmesg), and run "
+                 "cudalink demo --kind %s%s with a longer --seconds",
+           kind, on);
+}
+
 void doctor_demo(cudalink_probe_item *item, const char *kind, uint64_t device, int is_explained) {
   char id[32], number[24], *program = (char *)"/proc/self/exe";
   char *arguments[] = {program,          (char *)"demo",   (char *)"--seconds",
@@ -69,11 +82,7 @@ void doctor_demo(cudalink_probe_item *item, const char *kind, uint64_t device, i
     say(item, id, CUDALINK_PROBE_UNKNOWN, "cudalink demo can't be started: %s", strerror(errno));
   else
     say(item, id, CUDALINK_PROBE_FAILED, "%.280s", line);
-  advise(item,
-         is_explained
-             ? "the lines above say what is missing; cudalink demo --kind shows the same"
-             : "nothing above failed: look at the kernel's log (dmesg), and run cudalink demo "
-               "--kind with a longer --seconds");
+  advise_demo(item, kind, device, is_explained);
 }
 
 /* ---- a death -------------------------------------------------------------------------------------- */
@@ -176,11 +185,33 @@ static int find_foreign(const char *folder, char *name, size_t size) {
   return found;
 }
 
-static size_t count_dead(const cudalink_channel_info *channels, size_t count) {
-  size_t dead = 0;
-  for (size_t i = 0; i < count; i++)
-    dead += channels[i].status == CUDALINK_ERROR_LOST;
+/* How many, and the folders in which they lie, each once. */
+static size_t find_dead(const cudalink_channel_info *channels, size_t count, char folders[256]) {
+  size_t dead = 0, length = 0;
+  *folders = 0;
+  for (size_t i = 0; i < count; i++) {
+    const char *folder = channels[i].directory;
+    if (channels[i].status != CUDALINK_ERROR_LOST) continue;
+    if (!strstr(folders, folder) && length < 255)
+      length +=
+          (size_t)snprintf(folders + length, 256 - length, "%s%s", dead ? " and " : "", folder);
+    dead++;
+  }
   return dead;
+}
+
+static void say_channels(cudalink_probe_item *item, const cudalink_channel_info *channels,
+                         size_t count) {
+  char folders[256];
+  size_t dead = find_dead(channels, count, folders);
+  if (!count)
+    say(item, "channels", CUDALINK_PROBE_OK, "there is none");
+  else if (!dead)
+    say(item, "channels", CUDALINK_PROBE_OK, "%zu channel%s", count, text_s(count));
+  else
+    say(item, "channels", CUDALINK_PROBE_OK,
+        "%zu channel%s, %zu of %sdead producer%s, in %.200s; cudalink gc removes what is left",
+        count, text_s(count), dead, dead == 1 ? "a " : "", text_s(dead), folders);
 }
 
 void doctor_folder(cudalink_probe_item *item) {
@@ -194,11 +225,8 @@ void doctor_folder(cudalink_probe_item *item) {
     return;
   }
   item->ns = cudalink_now() - start;
-  size_t dead = count_dead(channels, count);
+  say_channels(item, channels, count);
   cudalink_channels_free(channels);
-  say(item, "channels", CUDALINK_PROBE_OK, "%zu channel%s, %zu of them of producers that are dead",
-      count, count == 1 ? "" : "s", dead);
-  if (dead) advise(item, "cudalink gc removes what dead producers left");
   if (!folder || !find_foreign(folder, foreign, sizeof foreign)) return;
   say(item, "channels", CUDALINK_PROBE_FAILED, "%.100s holds \"%.100s\", which is no channel's",
       folder, foreign);

@@ -109,6 +109,25 @@ size_t text_fit(const char *text, size_t columns) {
   return (size_t)(at - text);
 }
 
+/* How much of the text goes into a line. */
+static size_t line_of(const char *text, size_t columns) {
+  size_t fits = text_fit(text, columns), end = fits;
+  if (!text[fits] || text[fits] == ' ') return fits;
+  while (end > 0 && text[end] != ' ')
+    end--;
+  return end ? end : strcspn(text, " ");
+}
+
+void text_print_wrapped(const char *text, size_t columns, size_t indent, FILE *stream) {
+  while (*text) {
+    size_t length = columns ? line_of(text, columns) : strlen(text);
+    fprintf(stream, "%.*s", (int)length, text);
+    text += length;
+    text += strspn(text, " ");
+    if (*text) fprintf(stream, "\n%*s", (int)indent, "");
+  }
+}
+
 const char *text_duration(char to[TEXT_DURATION_SIZE], uint64_t nanoseconds) {
   uint64_t microseconds = nanoseconds / 1000, seconds = nanoseconds / 1000000000;
   if (microseconds < 1000)

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define TEXT_NO_CHARACTER UINT32_MAX
 
@@ -25,6 +26,10 @@ char *text_escape(char *to, size_t size, const char *text);
 /* How many columns of a terminal this takes, and how many bytes of it fit into so many columns. */
 size_t text_columns(const char *text);
 size_t text_fit(const char *text, size_t columns);
+
+/* Prints it in lines of so many columns, broken at spaces; a word that is longer is not broken. 0: no
+ * limit. Lines behind the first are indented; the last one has no end. */
+void text_print_wrapped(const char *text, size_t columns, size_t indent, FILE *stream);
 
 /* "%u frame%s": nothing behind a one, else an s. */
 static inline const char *text_s(uint64_t count) { return count == 1 ? "" : "s"; }
