@@ -67,7 +67,7 @@ class List(ProgramTest):
         receiver = self.start("recv", "x", "--group", "g", "--isolated")
         self.wait_for(lambda: self.info()["consumers"], "a consumer")
         title, line = self.ask("list").splitlines()
-        self.assertEqual(title.split()[:3], ["CHANNEL", "STATE", "AGE"])
+        self.assertEqual(title.split()[:3], ["CHANNEL", "STATE", "KIND"])
         self.assertEqual(line.split()[:2], ["x", "live"])
         self.assertIn("16x8 RGBA8", line)
         text = self.ask("info", "x")

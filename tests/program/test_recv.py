@@ -50,7 +50,7 @@ class Recv(ProgramTest):
         out, errors = self.finish(receiver)
         self.assertIn("received 5 frames", out)
         self.assertIn("checked 5 frames, torn 0", out)
-        self.assertIn("host memfd", out)
+        self.assertIn("\nkind host, shared memory\n", out)
         self.assertEqual(errors, "")  # no live line where there is no terminal
 
     def test_one(self):

@@ -58,8 +58,8 @@ class Screen(TmuxTest):
     def test_200_columns(self):
         sender = self.send("a long name of a camera")
         self.open(200)
-        self.wait_screen(r"^CHANNEL +STATE +FPS .* PICTURE +PRODUCER +FRAMES +KIND +SLOTS +PATH +REASON$")
-        self.wait_screen(rf"^a long name of a camera +live .* 16x8 RGBA8 +cudalink {sender.pid} .* host memfd ")
+        self.wait_screen(r"^CHANNEL +STATE +KIND +FPS .* PICTURE +PATH +PRODUCER +FRAMES +SLOTS$")
+        self.wait_screen(rf"^a long name of a camera +live +host .* 16x8 RGBA8 +shared memory +cudalink {sender.pid} ")
         self.quit()
         self.interrupt(sender)
 

@@ -98,7 +98,7 @@ class Watch(ProgramTest):
         look = lambda: self.ask("watch", *QUICK, "--count", 1)  # noqa: E731
         self.wait_for(lambda: len(re.findall(LATENCY, look())) == 2, "a consumer and its latency")
         title, channel, consumer, empty = self.ask("watch", *QUICK, "--count", 1).split("\n", 3)
-        self.assertEqual(title.split()[:3], ["CHANNEL", "STATE", "FPS"])
+        self.assertEqual(title.split()[:4], ["CHANNEL", "STATE", "KIND", "FPS"])
         self.assertEqual(title.count("LATENCY"), 1)
         for row in (channel, consumer):
             self.assertRegex(row, LATENCY)

@@ -14,6 +14,8 @@
 
 #include "channel_view.h"
 
+#include "cudalink/format.h"
+
 static cudalink_channel_info channel;
 
 /* A consumer with so many latencies in each of these two buckets. */
@@ -138,12 +140,57 @@ static void a_device_is_shown_in_short(void **state) {
   }
 }
 
+static char *list_row(size_t width) {
+  struct table table = {.columns = channel_view_list_columns};
+  char *text = NULL;
+  size_t size;
+  channel_view_rows(&table, &channel, 4000000000, NULL, 0);
+  FILE *stream = open_memstream(&text, &size);
+  assert_non_null(stream);
+  table_print(&table, width, stream);
+  fclose(stream);
+  table_free(&table);
+  return text;
+}
+
+/* What says how frames travel is there in a window of 80 columns; why so is said by info. */
+static void a_list_says_how_frames_travel(void **state) {
+  (void)state;
+  channel = (cudalink_channel_info){.name = "camera-1",
+                                    .program = "producer",
+                                    .pid = 4711,
+                                    .opened = 1,
+                                    .published = 1234,
+                                    .newest_timestamp = 3988000000,
+                                    .slots = 4,
+                                    .kind = CUDALINK_KIND_VMM,
+                                    .format = CUDALINK_FORMAT_RGBA8,
+                                    .width = 1280,
+                                    .height = 720,
+                                    .path = "gpu vmm descriptor",
+                                    .reason = "a reason",
+                                    .device = "GPU-8932f937-d72b-4106-c12f-bcc9faed9624"};
+  char *text = list_row(80);
+  assert_non_null(strstr(text, "\ncamera-1  live   vmm   "));
+  assert_non_null(strstr(text, "  1280x720 RGBA8  GPU-8932f937  shared by descriptor"));
+  free(text);
+  text = list_row(0);
+  assert_null(strstr(text, "reason"));
+  assert_non_null(strstr(text, "  shared by descriptor  producer 4711 "));
+  free(text);
+  strcpy(channel.path, "something new");
+  text = list_row(0);
+  assert_non_null(strstr(text, "  something new  "));
+  free(text);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(latencies_are_shown),
       cmocka_unit_test(latencies_that_are_none_are_left_out),
       cmocka_unit_test(percentiles),
       cmocka_unit_test(the_slowest_consumer),
+      cmocka_unit_test(a_list_says_how_frames_travel),
       cmocka_unit_test(a_device_is_shown_in_short),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

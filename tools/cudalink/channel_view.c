@@ -128,6 +128,16 @@ const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
   return to;
 }
 
+const char *channel_view_way(const char *path) {
+  static const char *const ways[][2] = {{"gpu vmm descriptor", "shared by descriptor"},
+                                        {"gpu ipc handle", "shared by legacy handle"},
+                                        {"cipd, gpu ipc handle", "the old wire, by legacy handle"},
+                                        {"host memfd", "shared memory"}};
+  for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+    if (strcmp(path, ways[i][0]) == 0) return ways[i][1];
+  return path;
+}
+
 const char *channel_view_policy(char to[CHANNEL_VIEW_POLICY_SIZE],
                                 const cudalink_consumer_info *consumer) {
   const char *name =
@@ -214,50 +224,40 @@ void channel_view_json(struct json *json, const cudalink_channel_info *channel, 
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-enum column {
-  NAME,
-  STATE,
-  RATE,
-  AGE,
-  LATENCY,
-  LATENCIES,
-  DROPS,
-  HELD,
-  HELD_FOR,
-  BEHIND,
-  CONSUMERS,
-  POLICY,
-  PICTURE,
-  PRODUCER,
-  FRAMES,
-  KIND,
-  DEVICE,
-  SLOTS,
-  WAY,
-  REASON
-};
+/* X(column, title, is_right, rank in watch, rank in list): the higher the rank, the earlier it goes. watch is there for
+ * how it goes, list for what there is and how frames travel. */
+#define COLUMNS(X)                                                                                 \
+  X(NAME, "CHANNEL", 0, 0, 0)                                                                      \
+  X(STATE, "STATE", 0, 1, 1)                                                                       \
+  X(KIND, "KIND", 0, 15, 2)                                                                        \
+  X(RATE, "FPS", 1, 2, 14)                                                                         \
+  X(AGE, "AGE", 1, 3, 6)                                                                           \
+  X(LATENCY, "LATENCY", 1, 4, 9)                                                                   \
+  X(LATENCIES, "LATENCY", TABLE_LONGER, 11, 13)                                                    \
+  X(DROPS, "DROPS", 1, 5, 8)                                                                       \
+  X(HELD, "HELD", 1, 6, 15)                                                                        \
+  X(HELD_FOR, "FOR", 1, 7, 16)                                                                     \
+  X(BEHIND, "BEHIND", 1, 12, 17)                                                                   \
+  X(CONSUMERS, "CONSUMERS", 1, 8, 7)                                                               \
+  X(POLICY, "POLICY", 0, 9, 18)                                                                    \
+  X(PICTURE, "PICTURE", 0, 10, 5)                                                                  \
+  X(DEVICE, "DEVICE", 0, 16, 3)                                                                    \
+  X(WAY, "PATH", 0, 18, 4)                                                                         \
+  X(PRODUCER, "PRODUCER", 0, 13, 10)                                                               \
+  X(FRAMES, "FRAMES", 1, 14, 11)                                                                   \
+  X(SLOTS, "SLOTS", 1, 17, 12)
 
-const struct table_column channel_view_columns[] = {[NAME] = {"CHANNEL", 0, 0},
-                                                    [STATE] = {"STATE", 1, 0},
-                                                    [RATE] = {"FPS", 2, 1},
-                                                    [LATENCY] = {"LATENCY", 4, 1},
-                                                    [LATENCIES] = {"LATENCY", 11, TABLE_LONGER},
-                                                    [AGE] = {"AGE", 3, 1},
-                                                    [DROPS] = {"DROPS", 5, 1},
-                                                    [HELD] = {"HELD", 6, 1},
-                                                    [HELD_FOR] = {"FOR", 7, 1},
-                                                    [BEHIND] = {"BEHIND", 12, 1},
-                                                    [CONSUMERS] = {"CONSUMERS", 8, 1},
-                                                    [POLICY] = {"POLICY", 9, 0},
-                                                    [PICTURE] = {"PICTURE", 10, 0},
-                                                    [PRODUCER] = {"PRODUCER", 13, 0},
-                                                    [FRAMES] = {"FRAMES", 14, 1},
-                                                    [KIND] = {"KIND", 15, 0},
-                                                    [DEVICE] = {"DEVICE", 16, 0},
-                                                    [SLOTS] = {"SLOTS", 17, 1},
-                                                    [WAY] = {"PATH", 18, 0},
-                                                    [REASON] = {"REASON", 19, 0},
-                                                    {NULL, 0, 0}};
+#define COLUMN(column, title, is_right, rank, rank_in_list) column,
+enum column { COLUMNS(COLUMN) };
+#undef COLUMN
+
+#define COLUMN(column, title, is_right, rank, rank_in_list) {title, rank, is_right},
+const struct table_column channel_view_columns[] = {COLUMNS(COLUMN){NULL, 0, 0}};
+#undef COLUMN
+
+#define COLUMN(column, title, is_right, rank, rank_in_list) {title, rank_in_list, is_right},
+const struct table_column channel_view_list_columns[] = {COLUMNS(COLUMN){NULL, 0, 0}};
+#undef COLUMN
 
 static void program_cell(struct table *table, enum column column, const char *mark,
                          const char *program, int32_t pid) {
@@ -305,8 +305,7 @@ static void live_cells(struct table *table, const cudalink_channel_info *channel
   table_cell(table, KIND, "%s", cudalink_kind_name((cudalink_kind)channel->kind));
   if (*channel->device) table_cell(table, DEVICE, "%.*s", SHORT_UUID, channel->device);
   table_cell(table, SLOTS, "%u", channel->slots);
-  table_cell(table, WAY, "%s", channel->path);
-  table_cell(table, REASON, "%s", channel->reason);
+  table_cell(table, WAY, "%s", channel_view_way(channel->path));
 }
 
 void channel_view_rows(struct table *table, const cudalink_channel_info *channel, uint64_t now,

@@ -61,6 +61,9 @@ void channel_view_latency_cells(struct table *table, size_t column,
 const char *channel_view_picture(char to[CHANNEL_VIEW_PICTURE_SIZE],
                                  const cudalink_channel_info *channel);
 
+/* How frames travel, for people: "shared by descriptor"; a path that this version does not know as it is. */
+const char *channel_view_way(const char *path);
+
 /* "latest", "every", "shared:workers"; also for a number that this version does not know. */
 #define CHANNEL_VIEW_POLICY_SIZE 96
 const char *channel_view_policy(char to[CHANNEL_VIEW_POLICY_SIZE],
@@ -73,6 +76,7 @@ void channel_view_json(struct json *json, const cudalink_channel_info *channel, 
 
 /* A row for the channel, and `with_consumers` one for each consumer below it. */
 extern const struct table_column channel_view_columns[];
+extern const struct table_column channel_view_list_columns[]; /* other ones go first */
 void channel_view_rows(struct table *table, const cudalink_channel_info *channel, uint64_t now,
                        const struct channel_view_rates *rates, int with_consumers);
 

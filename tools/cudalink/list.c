@@ -30,7 +30,7 @@ static void print_json(const cudalink_channel_info *channel, uint64_t now) {
 }
 
 static void print_table(const cudalink_channel_info *channels, size_t count, uint64_t now) {
-  struct table table = {.columns = channel_view_columns};
+  struct table table = {.columns = channel_view_list_columns};
   for (size_t i = 0; i < count; i++)
     channel_view_rows(&table, &channels[i], now, NULL, 0);
   table_print(&table, terminal_width(1), stdout);

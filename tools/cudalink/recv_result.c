@@ -2,6 +2,7 @@
  *
  * The summary of `cudalink recv`, for people and as JSON.
  */
+#include "channel_view.h"
 #include "json.h"
 #include "recv.h"
 #include "text.h"
@@ -31,9 +32,8 @@ void recv_result_print(const struct receiver_result *result, const struct recv_o
     fprintf(stream, "checked %" PRIu64 " frame%s, torn %" PRIu64 "\n", tally->checked,
             text_s(tally->checked), tally->torn);
   if (statistics->path[0])
-    fprintf(stream, "kind %s, path \"%s\": %s\n",
-            cudalink_kind_name((cudalink_kind)statistics->kind), statistics->path,
-            statistics->reason);
+    fprintf(stream, "kind %s, %s\n", cudalink_kind_name((cudalink_kind)statistics->kind),
+            channel_view_way(statistics->path));
 }
 
 void recv_result_print_json(const struct receiver_result *result,

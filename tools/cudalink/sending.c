@@ -3,6 +3,7 @@
  * What `send` and `replay` have in common.
  */
 #include "sending.h"
+#include "channel_view.h"
 #include "exit_code.h"
 #include "stop.h"
 #include "text.h"
@@ -37,8 +38,8 @@ int sending_is_over(const struct sending_options *options, const struct transmit
 void sending_print_way(const struct transmitter *transmitter, const char *name) {
   cudalink_exporter_statistics statistics = transmitter_statistics(transmitter);
   char escaped[TEXT_ESCAPED_SIZE(CUDALINK_NAME_MAX)];
-  printf("channel %s: kind %s, path \"%s\": %s\n", text_escape(escaped, sizeof escaped, name),
-         cudalink_kind_name(transmitter->kind), statistics.path, statistics.reason);
+  printf("channel %s: kind %s, %s\n", text_escape(escaped, sizeof escaped, name),
+         cudalink_kind_name(transmitter->kind), channel_view_way(statistics.path));
   fflush(stdout);
 }
 
