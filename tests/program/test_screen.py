@@ -36,7 +36,7 @@ class Screen(TmuxTest):
         self.open(40)
         self.wait_screen(r"^2 channels, 1 consumer$")
         self.wait_screen(r"^cam +live +\d+\.\d .*")
-        self.wait_screen(r"^└ cudal")
+        self.wait_screen(rf"^└ cudalink {receiver.pid}( |$)")
         self.wait_screen(r"^a long.*… +live ")
         self.assertTrue(all(len(line) <= 40 for line in self.lines()), self.screen())
         title = next(line for line in self.lines() if line.startswith("CHANNEL"))

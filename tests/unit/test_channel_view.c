@@ -73,6 +73,21 @@ static void latencies_that_are_none_are_left_out(void **state) {
   assert_row(0, "LATENCY", 0); /* a consumer of an older library */
 }
 
+/* A consumer's pid is at the end of the first column, which is cut last. */
+static void the_pid_of_a_consumer_stays(void **state) {
+  (void)state;
+  consumer_with(0, 0, 0, 0);
+  snprintf(channel.name, sizeof channel.name, "a long name of a camera in the hall");
+  snprintf(channel.consumers[0].program, sizeof channel.consumers[0].program, "python3.11");
+  channel.consumers[0].pid = 1234567;
+  channel.consumers[0].hold = 1;
+  for (size_t width = 20; width <= 120; width++)
+    assert_row(width, "└ python3.11 1234567", 1);
+  assert_row(60, "HELD", 1);
+  assert_row(60, "POLICY", 0);
+  assert_row(60, "a long name of a c", 1);
+}
+
 static void assert_near(double value, double wanted) {
   if (!(fabs(value - wanted) <= wanted / 1000)) fail_msg("%g, not %g", value, wanted);
 }
@@ -188,6 +203,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(latencies_are_shown),
       cmocka_unit_test(latencies_that_are_none_are_left_out),
+      cmocka_unit_test(the_pid_of_a_consumer_stays),
       cmocka_unit_test(percentiles),
       cmocka_unit_test(the_slowest_consumer),
       cmocka_unit_test(a_list_says_how_frames_travel),

@@ -279,6 +279,7 @@ static void consumer_row(struct table *table, const cudalink_channel_info *chann
   int is_long = consumer->held && consumer->held_for >= HELD_LONG;
   table_begin_row(table, is_long ? LIVE_BAD : LIVE_PLAIN);
   program_cell(table, NAME, "└ ", consumer->program, consumer->pid);
+  table_keep_first(table); /* its end is the pid */
   speed_cells(table, rates ? rates->consumer_fps[index] : NAN, latency_of(channel, index, rates));
   if (consumer->received != CUDALINK_NOT_TOLD) {
     table_cell(table, DROPS, "%" PRIu64, consumer->missed);

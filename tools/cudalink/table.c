@@ -38,6 +38,12 @@ void table_cell(struct table *table, size_t column, const char *format, ...) {
   row->cells[column] = strdup(text_escape(escaped, sizeof escaped, text));
 }
 
+void table_keep_first(struct table *table) {
+  const char *cell = table->row_count ? table->rows[table->row_count - 1].cells[0] : NULL;
+  size_t width = cell ? text_columns(cell) : 0;
+  if (width > table->least) table->least = width;
+}
+
 static size_t natural_width(const struct table *table, size_t column) {
   size_t width = 0;
   for (size_t i = 0; i < table->row_count; i++) {
@@ -78,7 +84,8 @@ void table_fit(struct table *table, size_t width) {
   for (size_t i = 1; table->columns[i].title; i++)
     if (table->columns[i].is_right == TABLE_LONGER && table->widths[i]) table->widths[i - 1] = 0;
   if (!width) return;
-  size_t least = table->widths[0] < LEAST_FIRST ? table->widths[0] : LEAST_FIRST, column;
+  size_t least = table->least > LEAST_FIRST ? table->least : LEAST_FIRST, column;
+  if (least > table->widths[0]) least = table->widths[0];
   while (least + width_of_others(table) > width && (column = least_important(table)))
     hide(table, column);
   size_t left = width - (width_of_others(table) < width ? width_of_others(table) : width);

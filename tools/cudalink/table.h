@@ -34,6 +34,7 @@ struct table {
   size_t row_count;
   size_t capacity;
   size_t widths[TABLE_COLUMNS]; /* set by table_fit; 0 = not shown */
+  size_t least;                 /* columns of the first one that stay while others can go */
 };
 
 /* `*table` is all zeros but for its columns. */
@@ -42,6 +43,9 @@ void table_begin_row(struct table *table, enum live_colour colour);
 /* Fills in a cell of the newest row. The text is escaped; with no memory the cell stays empty. */
 void table_cell(struct table *table, size_t column, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The first cell of the newest row is not cut while there is another column to go. */
+void table_keep_first(struct table *table);
 
 /* Chooses columns for a window of so many; 0 = no limit. Columns that are empty in every row go. */
 void table_fit(struct table *table, size_t width);
