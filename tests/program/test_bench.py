@@ -123,6 +123,20 @@ class BenchTest(ProgramTest):
         except OSError:  # it has just ended
             return False
 
+    def test_where_it_was_measured(self):
+        host = self.run_json("bench", "--quick", "--row", "begin", "--kind", "host")["machine"]
+        self.check_documented("bench", {"machine", *host})
+        self.assertEqual((host["gpu"], host["driver"], host["cuda"]), (None, None, None))
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment["FAKECUDA_DEVICES"] = "2"
+        for device, name in (((), "Fake H200 0"), (("--device", 1), "Fake H200 1")):
+            machine = self.run_json("bench", "--quick", "--row", "begin", *device)["machine"]
+            self.assertEqual((machine["gpu"], machine["cuda"]), (name, "13.0"))
+        module = Path("/sys/module/nvidia/version")
+        self.assertEqual(machine["driver"], module.read_text().strip() if module.exists() else None)
+        out, _ = self.run_program("bench", "--quick", "--row", "begin")
+        self.assertRegex(out.splitlines()[1], r"^Fake H200 0, (driver [\d.]+, )?CUDA 13\.0$")
+
     def test_no_such_row(self):
         for row, said in (("han", "see --list"), ("handovr", "did you mean handover?")):
             error = self.fail_program("bench", "--row", row, code=2)

@@ -27,7 +27,8 @@ struct bench_command {
 };
 
 static const char notes[] =
-    "JSON keys: machine (cpu kernel cores) load date version kind quick results, a list with name "
+    "JSON keys: machine (cpu kernel cores gpu driver cuda) load date version kind quick results, a "
+    "list with name "
     "what\n"
     "unit p50 p90 p99 min floor floor_name target published ok; failed or left_out instead of\n"
     "numbers. With --list: name what unit floor_name published full (only with --full) kinds.\n"
@@ -227,6 +228,8 @@ int command_bench(int argc, char **argv) {
   bench_machine_read(&machine);
   bench_clock_start();
   status = resolve_kind(&command.options);
+  if (status == EXIT_CODE_OK && command.options.kind != CUDALINK_KIND_HOST)
+    gpus_machine_read(&machine.gpu, command.options.device ? command.options.device - 1 : 0);
   if (status == EXIT_CODE_OK) status = measure_and_report(&command, &machine);
   remove_directory(command.options.directory);
   return stop_exit_code(report_stdout(status));

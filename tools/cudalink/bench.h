@@ -30,6 +30,7 @@
 #include <stdio.h>
 
 #include "cudalink/cudalink.h"
+#include "gpus.h"
 
 /* ---- samples (bench_samples.c) -------------------------------------------------------------- */
 
@@ -122,7 +123,8 @@ void bench_run(const struct bench_row *row, const struct bench_options *options,
 struct bench_machine {
   char cpu[128], kernel[256], date[32];
   int cores;
-  double load; /* of the last minute, when the bench began */
+  double load;             /* of the last minute, when the bench began */
+  struct gpus_machine gpu; /* "" on kind host */
 };
 void bench_machine_read(struct bench_machine *machine);
 void bench_report_begin(FILE *out, const struct bench_machine *machine,

@@ -20,10 +20,22 @@ static const char *number(char *text, size_t size, double value) {
   return text;
 }
 
+static void print_gpu(FILE *out, const struct gpus_machine *gpu) {
+  if (!*gpu->cuda) return;
+  fprintf(out, "%s, ", gpu->gpu);
+  if (*gpu->driver) fprintf(out, "driver %s, ", gpu->driver);
+  fprintf(out, "CUDA %s\n", gpu->cuda);
+}
+
+static void put_known(struct json *json, const char *key, const char *text) {
+  json_text(json, key, *text ? text : NULL);
+}
+
 void bench_report_begin(FILE *out, const struct bench_machine *machine,
                         const struct bench_options *options) {
-  fprintf(out, "%s, %d cores, %s\n%s, load %.2f, frames of kind %s\n\n", machine->cpu,
-          machine->cores, machine->kernel, machine->date, machine->load,
+  fprintf(out, "%s, %d cores, %s\n", machine->cpu, machine->cores, machine->kernel);
+  print_gpu(out, &machine->gpu);
+  fprintf(out, "%s, load %.2f, frames of kind %s\n\n", machine->date, machine->load,
           cudalink_kind_name(options->kind));
   fprintf(out, "%-20s %9s %9s %9s %9s %9s %9s %-6s %-4s\n", "row", "p50", "p90", "p99", "min",
           "floor", "target", "unit", "");
@@ -85,6 +97,9 @@ void bench_report_json(FILE *out, const struct bench_machine *machine,
   json_text(&json, "cpu", machine->cpu);
   json_text(&json, "kernel", machine->kernel);
   json_number(&json, "cores", (uint64_t)machine->cores);
+  put_known(&json, "gpu", machine->gpu.gpu);
+  put_known(&json, "driver", machine->gpu.driver);
+  put_known(&json, "cuda", machine->gpu.cuda);
   json_close_object(&json);
   json_real(&json, "load", machine->load);
   json_text(&json, "date", machine->date);

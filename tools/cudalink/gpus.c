@@ -23,6 +23,8 @@ typedef int CUresult, CUdevice;
 /* X(name, exported symbol, arguments) */
 #define FUNCTIONS(X)                                                                               \
   X(init, cuInit, (unsigned flags))                                                                \
+  X(get_version, cuDriverGetVersion, (int *version))                                               \
+  X(get_name, cuDeviceGetName, (char *name, int size, CUdevice device))                            \
   X(get_count, cuDeviceGetCount, (int *count))                                                     \
   X(get, cuDeviceGet, (CUdevice * device, int ordinal))                                            \
   X(get_uuid, cuDeviceGetUuid_v2, (uint8_t uuid[16], CUdevice device))
@@ -86,14 +88,37 @@ const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *r
   return read_uuid(&driver, (int)number, uuid) ? "the CUDA driver does not tell its UUID" : NULL;
 }
 
-/* gpus: prints the UUID of each; not for people. */
+/* Of the kernel's module; CUDA knows its own version only. */
+static void print_driver_version(void) {
+  char text[32] = "";
+  FILE *file = fopen("/sys/module/nvidia/version", "re");
+  if (file && !fgets(text, sizeof text, file)) *text = 0;
+  if (file) fclose(file);
+  printf("%.*s\n", (int)strcspn(text, "\n"), text);
+}
+
+static void print_machine(const struct driver *driver, int number) {
+  char name[CUDALINK_DEVICE_NAME_SIZE] = "";
+  CUdevice device;
+  int version = 0;
+  if (driver->get(&device, number) != 0 ||
+      driver->get_name(name, (int)sizeof name - 1, device) != 0)
+    *name = 0;
+  driver->get_version(&version);
+  printf("%s\n%d.%d\n", name, version / 1000, version % 1000 / 10);
+  print_driver_version();
+}
+
+/* gpus: prints the UUID of each. gpus N: the name of one, and versions. Not for people. */
 int command_gpus(int argc, char **argv) {
   struct driver driver;
   char uuid[CUDALINK_DEVICE_TEXT_SIZE];
   int count = 0;
-  (void)argc;
-  (void)argv;
   if (start(&driver, &count)) return EXIT_CODE_CHANNEL;
+  if (argc > 1) {
+    print_machine(&driver, (int)strtol(argv[1], NULL, 10));
+    return EXIT_CODE_OK;
+  }
   for (int i = 0; i < count; i++)
     if (read_uuid(&driver, i, uuid) == 0) printf("%s\n", uuid);
   return EXIT_CODE_OK;
@@ -108,6 +133,27 @@ static void ask_for_all(struct tool *tool) {
   tool_run(tool, arguments, "", LIMIT);
   if (kept) setenv("CUDA_VISIBLE_DEVICES", kept, 1);
   free(kept);
+}
+
+/* A line of what was said; *text moves behind it. */
+static void take_line(const char **text, char *to, size_t size) {
+  size_t length = strcspn(*text, "\n");
+  snprintf(to, size, "%.*s", (int)length, *text);
+  *text += length + ((*text)[length] == '\n');
+}
+
+void gpus_machine_read(struct gpus_machine *machine, int number) {
+  static struct tool tool;
+  char digits[16];
+  char *arguments[] = {(char *)"/proc/self/exe", (char *)"gpus", digits, NULL};
+  const char *text = tool.output;
+  *machine = (struct gpus_machine){.gpu = ""};
+  snprintf(digits, sizeof digits, "%d", number);
+  tool_run(&tool, arguments, "", LIMIT);
+  if (tool.end != TOOL_ENDED || tool.status != 0) return;
+  take_line(&text, machine->gpu, sizeof machine->gpu);
+  take_line(&text, machine->cuda, sizeof machine->cuda);
+  take_line(&text, machine->driver, sizeof machine->driver);
 }
 
 static int is_known(const char *uuids, const char *wanted) {

@@ -13,6 +13,15 @@
  * then `reason` may hold it. */
 const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *reason, size_t size);
 
+struct gpus_machine {
+  char gpu[CUDALINK_DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
+  char driver[32];                     /* "580.95.05" */
+  char cuda[16];                       /* "13.0", what the driver knows */
+};
+
+/* Asks a process of its own, for who must not load CUDA. What is not known is "". */
+void gpus_machine_read(struct gpus_machine *machine, int number);
+
 /* Reports an error of the library. Where --device named a GPU by a UUID that none has, that is why, and
  * which ones there are is said. An exit code. */
 int gpus_report(int error);
