@@ -3,6 +3,7 @@
  * `cudalink demo`: this process sends a moving picture to others, which compare every byte.
  */
 #include "demo.h"
+#include "channel_view.h"
 #include "command.h"
 #include "live.h"
 #include "pace.h"
@@ -152,9 +153,9 @@ static int get_ready(struct transmitter *transmitter, struct source *source,
 static void print_way(const struct demo_result *result) {
   const cudalink_exporter_statistics *statistics = &result->statistics;
   const cudalink_picture *picture = &result->description->picture;
-  printf("channel %s: %ux%u %s, kind %s, path \"%s\": %s\n", result->channel, picture->width,
-         picture->height, cudalink_format_name(picture->format),
-         cudalink_kind_name((cudalink_kind)statistics->kind), statistics->path, statistics->reason);
+  printf("channel %s: %ux%u %s, kind %s, %s\n", result->channel, picture->width, picture->height,
+         cudalink_format_name(picture->format), cudalink_kind_name((cudalink_kind)statistics->kind),
+         channel_view_way(statistics->path));
   fflush(stdout);
 }
 

@@ -5,6 +5,7 @@
 #include "demo.h"
 #include "json.h"
 #include "live.h"
+#include "text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -57,24 +58,26 @@ static void print_verdict(const struct demo_result *result) {
   printf("%s%s%s: ", live_colour(STDOUT_FILENO, is_good ? LIVE_GOOD : LIVE_BAD),
          is_good ? "ok" : "FAILED", live_colour(STDOUT_FILENO, LIVE_PLAIN));
   if (is_good)
-    printf("every byte of %" PRIu64 " received frames is right, none torn, none lost\n",
-           result->checked);
+    printf("every byte of %" PRIu64 " received frame%s is right, none torn, none lost\n",
+           result->checked, text_s(result->checked));
   else
-    printf("%" PRIu64 " torn, %" PRIu64 " lost, %" PRIu64 " consumers failed\n", result->torn,
-           result->lost, result->failed);
+    printf("%" PRIu64 " torn, %" PRIu64 " lost, %" PRIu64 " consumer%s failed\n", result->torn,
+           result->lost, result->failed, text_s(result->failed));
 }
 
 void demo_result_print(const struct demo_result *result, const struct demo_crew *crew) {
-  printf("producer    sent %" PRIu64 " frames in %.1f s, %.1f fps\n", result->frames_sent,
-         result->seconds, result->seconds > 0 ? (double)result->frames_sent / result->seconds : 0);
+  printf("producer    sent %" PRIu64 " frame%s in %.1f s, %.1f fps\n", result->frames_sent,
+         text_s(result->frames_sent), result->seconds,
+         result->seconds > 0 ? (double)result->frames_sent / result->seconds : 0);
   for (uint64_t i = 0; i < crew->count; i++) {
     const struct demo_consumer *consumer = &crew->consumers[i];
     const struct tally *tally = &consumer->score.tally;
+    char half[TEXT_DURATION_SIZE], most[TEXT_DURATION_SIZE];
     printf("consumer %-2" PRIu64 " %-6s  got %" PRIu64 ", skipped %" PRIu64 ", lost %" PRIu64
-           ", torn %" PRIu64 ", latency %.0f µs (p50), %.0f µs (p99)",
+           ", torn %" PRIu64 ", latency %s (p50), %s (p99)",
            i + 1, option_policies[consumer->policy], tally->received, skipped_by(consumer),
-           lost_by(consumer, result->frames_sent), tally->torn, microseconds(&tally->latency, 0.5),
-           microseconds(&tally->latency, 0.99));
+           lost_by(consumer, result->frames_sent), tally->torn,
+           histogram_text(half, &tally->latency, 0.5), histogram_text(most, &tally->latency, 0.99));
     if (consumer->score.exit_code) printf(", ended with status %d", consumer->score.exit_code);
     printf("\n");
   }
