@@ -88,6 +88,20 @@ const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *r
   return read_uuid(&driver, (int)number, uuid) ? "the CUDA driver does not tell its UUID" : NULL;
 }
 
+int gpus_ordinal(const uint8_t uuid[16]) {
+  struct driver driver;
+  int count = 0;
+  if (start(&driver, &count)) return -1;
+  for (int i = 0; i < count; i++) {
+    CUdevice device;
+    uint8_t found[16];
+    if (driver.get(&device, i) == 0 && driver.get_uuid(found, device) == 0 &&
+        memcmp(found, uuid, sizeof found) == 0)
+      return i;
+  }
+  return -1;
+}
+
 /* Of the kernel's module; CUDA knows its own version only. */
 static void print_driver_version(void) {
   char text[32] = "";

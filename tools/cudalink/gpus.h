@@ -13,6 +13,10 @@
  * then `reason` may hold it. */
 const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *reason, size_t size);
 
+/* The number of the GPU with this UUID. -1: it is not visible here, or there is no driver that says so. Makes no
+ * context. */
+int gpus_ordinal(const uint8_t uuid[16]);
+
 struct gpus_machine {
   char gpu[CUDALINK_DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
   char driver[32];                     /* "580.95.05" */

@@ -4,7 +4,7 @@
  */
 #include "channel_view.h"
 #include "command.h"
-#include "gpu_ordinal.h"
+#include "gpus.h"
 #include "json.h"
 #include "options.h"
 #include "receiver.h"
@@ -103,8 +103,8 @@ static void prepare(struct record *record) {
   if (cudalink_channel_get(NULL, options->channel, CHANNEL_VIEW_PATIENCE, &channel) ||
       channel.status || channel.kind == CUDALINK_KIND_HOST)
     return;
-  int ordinal =
-      options->device == OPTION_NO_DEVICE ? gpu_ordinal(channel.device_uuid) : (int)options->device;
+  int ordinal = options->device == OPTION_NO_DEVICE ? gpus_ordinal(channel.device_uuid)
+                                                    : (int)options->device;
   if (ordinal < 0) return;
   record_queue_prepare(&record->queue, CUDALINK_DEVICE(ordinal), channel.slot_bytes);
 }
