@@ -4,6 +4,7 @@
  * is refused, with which words.
  */
 #include "convert_stage.h"
+#include "link/reaper.h"
 
 static void make_example(struct example *example) {
   memset(example, 0, sizeof *example);
@@ -81,6 +82,7 @@ TEST(a_conversion_is_one_kernel_on_its_stream, 60) {
   hold(&stage, &example, &frame);
   begin(&stage, &example, &slot);
   CHECK(is_idle(stage.stream) && is_idle(CU_STREAM_LEGACY));
+  reaper_drain(); /* it prepares mailboxes when someone joins */
   FAKE(fakecuda_frames_flow, FAKECUDA_FLOW_ABORT,
        FAKECUDA_WAITING | FAKECUDA_ALLOCATING | FAKECUDA_OPENING);
   FAKE(fakecuda_pause, 1);

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "gpu.h"
+#include "link/reaper.h"
 
 struct channel {
   cudalink_exporter exporter;
@@ -154,6 +155,7 @@ static void *delete_tensor(void *context) {
 }
 
 static void flow(bool on) {
+  reaper_drain(); /* it prepares mailboxes when someone joins */
   FAKE(fakecuda_frames_flow, on ? FAKECUDA_FLOW_ABORT : FAKECUDA_FLOW_OFF,
        FAKECUDA_WAITING | FAKECUDA_ALLOCATING | FAKECUDA_OPENING);
 }
