@@ -13,8 +13,11 @@ from cuda_link._place import in_package
 
 def _is_script(path: str) -> bool:
     """pip's own command of that name would only come back here, for ever."""
-    with open(path, "rb") as file:
-        return file.read(2) == b"#!"
+    try:
+        with open(path, "rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:  # nothing that is run by an interpreter
+        return False
 
 
 def _on_path() -> str | None:

@@ -83,7 +83,7 @@ def test_without_a_program_it_says_what_to_do(tmp_path):
 
 def test_it_becomes_the_program_of_the_path(tmp_path):
     put(tmp_path / "pip", b"#!/bin/sh\necho itself\n")
-    put(tmp_path / "bin", Path("/bin/echo").read_bytes())
+    put(tmp_path / "bin", Path(sys.executable).read_bytes())
     ended = run_command(tmp_path / "pip", tmp_path / "bin")
     assert ended.returncode == 0, ended.stderr
-    assert "coreutils" in ended.stdout  # echo's --version
+    assert ended.stdout.startswith("Python ")  # its --version

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define SECOND INT64_C(1000000000)
-#define JOIN_LIMIT (10 * SECOND)
+#define JOIN_SECONDS 10
 #define TAKE_LIMIT (10 * SECOND)
 #define END_LIMIT (5 * SECOND)
 #define COUNTER_SIDE 8u /* its number has no room in less */
@@ -71,7 +71,7 @@ static int parse(struct demo_options *options, int argc, char **argv) {
       {"kind", OPTION_CHOICE, &options->kind, .choices = option_kinds,
        .help = "memory of the frames (default auto)"},
       {"device", OPTION_DEVICE, &options->device, .value = "N",
-       .help = "GPU, by number or UUID (default 0, the first)"},
+       .help = "GPU, by number or UUID; without it the first, or host memory"},
       {"json", OPTION_FLAG, &options->json, .help = "print the result as one JSON object"},
       OPTION_ROWS_END};
   const struct option_page page = {
@@ -122,12 +122,14 @@ static int send_frames(struct transmitter *transmitter, struct source *source,
 /* Until all have done something; `what` says it, for the message. */
 static int wait_for_crew(struct demo_crew *crew, int (*has_done)(struct demo_crew *crew),
                          const char *what) {
-  uint64_t end = cudalink_now() + (uint64_t)JOIN_LIMIT;
+  uint64_t seconds = JOIN_SECONDS + crew->count; /* a process and a CUDA context each */
+  uint64_t end = cudalink_now() + seconds * SECOND;
   while (!has_done(crew)) {
     if (demo_crew_has_ended_one(crew))
       return report(EXIT_CODE_CHECK, "a consumer process ended before it %s", what);
     if (cudalink_now() >= end)
-      return report(EXIT_CODE_CHECK, "not all consumer processes %s within 10 s", what);
+      return report(EXIT_CODE_CHECK, "not all consumer processes %s within %llu s", what,
+                    (unsigned long long)seconds);
     if (stop_wait_until(cudalink_now() + LOOK_PERIOD)) return EXIT_CODE_OK;
   }
   return EXIT_CODE_OK;
@@ -141,11 +143,11 @@ static int get_ready(struct transmitter *transmitter, struct source *source,
   const cudalink_description *description;
   struct media_error error;
   int code = wait_for_crew(crew, demo_crew_has_joined, "joined");
-  if (!code) code = transmitter_wait_consumers(transmitter, crew->count, JOIN_LIMIT);
+  if (!code) code = transmitter_wait_consumers(transmitter, crew->count, JOIN_SECONDS * SECOND);
   if (code || stop_requested()) return code;
   source_next(source, &description, &error);
   code = transmitter_send(transmitter, source, description);
-  if (!code) code = wait_for_crew(crew, demo_crew_has_frames, "took its first frame");
+  if (!code) code = wait_for_crew(crew, demo_crew_has_frames, "got a first frame");
   if (!code) demo_crew_count_from(crew, transmitter->frames + 1);
   return code;
 }

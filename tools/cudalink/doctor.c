@@ -217,7 +217,7 @@ int command_doctor(int argc, char **argv) {
       {"kind", OPTION_CHOICE, &diagnosis.kind, .choices = option_kinds,
        .help = "memory that the main job has to run on (default auto: what there is)"},
       {"device", OPTION_DEVICE, &diagnosis.device, .value = "N",
-       .help = "GPU to try, by number or UUID (default 0, the first)"},
+       .help = "GPU to try, by number or UUID; one that is named has to work"},
       {"json", OPTION_FLAG, &diagnosis.is_json, .help = "print a JSON object per line"},
       OPTION_ROWS_END};
   const struct option_page page = {.command = "doctor",

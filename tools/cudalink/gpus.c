@@ -123,11 +123,13 @@ static void print_machine(const struct driver *driver, int number) {
   print_driver_version();
 }
 
-/* gpus: prints the UUID of each. gpus N: the name of one, and versions. Not for people. */
+/* gpus: prints the UUID of each that any process would see. gpus N: the name of one that is visible, and
+ * versions. Not for people. A UUID of --device stands in CUDA_VISIBLE_DEVICES. */
 int command_gpus(int argc, char **argv) {
   struct driver driver;
   char uuid[CUDALINK_DEVICE_TEXT_SIZE];
   int count = 0;
+  if (argc == 1) unsetenv("CUDA_VISIBLE_DEVICES");
   if (start(&driver, &count)) return EXIT_CODE_CHANNEL;
   if (argc > 1) {
     print_machine(&driver, (int)strtol(argv[1], NULL, 10));
@@ -138,15 +140,9 @@ int command_gpus(int argc, char **argv) {
   return EXIT_CODE_OK;
 }
 
-/* What every process would see. A UUID of --device stands in CUDA_VISIBLE_DEVICES. */
 static void ask_for_all(struct tool *tool) {
   char *arguments[] = {(char *)"/proc/self/exe", (char *)"gpus", NULL};
-  const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-  char *kept = visible ? strdup(visible) : NULL;
-  unsetenv("CUDA_VISIBLE_DEVICES");
   tool_run(tool, arguments, "", LIMIT);
-  if (kept) setenv("CUDA_VISIBLE_DEVICES", kept, 1);
-  free(kept);
 }
 
 /* A line of what was said; *text moves behind it. */

@@ -44,7 +44,7 @@ struct sending_options {
       {"kind", OPTION_CHOICE, &(options)->kind, .choices = option_kinds,                           \
        .help = "memory of the frames (default auto)"},                                             \
       {"device", OPTION_DEVICE, &(options)->device, .value = "N",                                  \
-       .help = "GPU, by number or UUID (default 0, the first)"},                                   \
+       .help = "GPU, by number or UUID; without it the first, or host memory"},                    \
   {                                                                                                \
     "json", OPTION_FLAG, &(options)->json, .help = "print the summary as one JSON object"          \
   }
