@@ -6,6 +6,7 @@
 #include "cudalink/channels.h"
 
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +26,12 @@ struct list {
   size_t count, capacity;
   bool failed;
 };
+
+/* What of it is set: most of it is room for consumers, and most channels have few. */
+static size_t used_of(const cudalink_channel_info *info) {
+  return offsetof(cudalink_channel_info, consumers) +
+         info->consumer_count * sizeof info->consumers[0];
+}
 
 /* The one that was named, else all the usual ones. */
 static int folders_of(const char *directory, char paths[OS_MAX_DIRECTORIES][OS_PATH_SIZE]) {
@@ -48,7 +55,7 @@ static bool add(struct list *list, const char *file) {
     list->capacity = capacity;
   }
   struct asked *asked = &list->asked[list->count++];
-  memset(asked, 0, sizeof *asked);
+  memset(asked, 0, offsetof(struct asked, info.consumers));
   memcpy(asked->info.directory, list->directory,
          strnlen(list->directory, sizeof asked->info.directory - 1));
   name_of(file, asked->info.name);
@@ -175,8 +182,22 @@ static void wait_answers(struct list *list, uint64_t deadline) {
 }
 
 static int by_name(const void *left, const void *right) {
-  return strcmp(((const cudalink_channel_info *)left)->name,
-                ((const cudalink_channel_info *)right)->name);
+  return strcmp((*(struct asked *const *)left)->info.name,
+                (*(struct asked *const *)right)->info.name);
+}
+
+/* In order of their names; the room that no consumer needs stays untouched. NULL: there is no memory. */
+static cudalink_channel_info *sorted(struct list *list) {
+  size_t room = list->count ? list->count : 1;
+  struct asked **order = malloc(room * sizeof *order);
+  cudalink_channel_info *channels = order ? calloc(room, sizeof *channels) : NULL;
+  for (size_t i = 0; i < list->count && channels; i++)
+    order[i] = &list->asked[i];
+  if (channels) qsort(order, list->count, sizeof *order, by_name);
+  for (size_t i = 0; i < list->count && channels; i++)
+    memcpy(&channels[i], &order[i]->info, used_of(&order[i]->info));
+  free(order);
+  return channels;
 }
 
 int cudalink_channels_list(const char *directory, int64_t timeout, cudalink_channel_info **channels,
@@ -192,19 +213,11 @@ int cudalink_channels_list(const char *directory, int64_t timeout, cudalink_chan
     os_directory_list(paths[i], visit, &list);
   }
   wait_answers(&list, os_deadline(timeout));
-  *channels = malloc((list.count ? list.count : 1) * sizeof **channels);
+  *channels = list.failed ? NULL : sorted(&list);
   *count = list.count;
-  bool failed = list.failed || !*channels;
-  for (size_t i = 0; i < list.count && !failed; i++)
-    (*channels)[i] = list.asked[i].info;
   free(list.asked);
-  if (failed) {
-    free(*channels);
-    *channels = NULL;
-    return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for a list of %zu channels", list.count);
-  }
-  qsort(*channels, *count, sizeof **channels, by_name);
-  return CUDALINK_OK;
+  if (*channels) return CUDALINK_OK;
+  return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for a list of %zu channels", list.count);
 }
 
 void cudalink_channels_free(cudalink_channel_info *channels) { free(channels); }
@@ -221,7 +234,8 @@ int cudalink_channel_get(const char *directory, const char *name, int64_t timeou
     struct list list = {.directory = paths[i]};
     if (!add(&list, file)) return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for a channel");
     wait_answers(&list, os_deadline(timeout));
-    *channel = list.asked[0].info;
+    memset(channel, 0, sizeof *channel);
+    memcpy(channel, &list.asked[0].info, used_of(&list.asked[0].info));
     free(list.asked);
     if (channel->status == CUDALINK_OK && strcmp(channel->name, name) != 0) continue;
     if (channel->status == CUDALINK_OK) return CUDALINK_OK;
