@@ -15,8 +15,8 @@ from program import FAKE_DRIVER, PROGRAM, ProgramTest, main
 from recording import FLOAT16, FLOAT32, INVALID, LOST, UINT8, Frame, Plane, tensor
 
 RECORD_KEYS = {
-    "channel", "file", "frames_recorded", "missed", "missed_at_start", "invalid", "bytes", "seconds", "fps",
-    "writing", "wait_seconds", "sessions", "evictions", "kind", "path", "reason",
+    "channel", "file", "frames_recorded", "missed", "missed_at_start", "discarded", "invalid", "bytes", "seconds",
+    "fps", "writing", "wait_seconds", "sessions", "evictions", "kind", "path", "reason",
 }  # fmt: skip
 REPLAY_KEYS = {
     "file", "channel", "frames_sent", "invalid", "rounds", "bytes", "seconds", "late_most_us", "kind",
@@ -383,13 +383,16 @@ class Record(ProgramTest):
         """What does not fit is cut off again; the file is whole."""
         limit = recording.HEAD.size + 10 * WIDE_BYTES + 100
         recorder = self.start(
-            "record", "x", "out.rec", *EVERY,
+            "record", "x", "out.rec", *EVERY, "--json",
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
         )  # fmt: skip
         sender = self.start("send", "x", *SMALL, *WIDE)
-        line = self.one_line(self.finish(recorder, 4)[1])
-        self.assertIn("out.rec: write failed after", line)
+        out, errors = self.finish(recorder, 4)
+        self.assertIn("out.rec: write failed after", self.one_line(errors))
         self.assertEqual(len(self.content("out.rec")), 10)
+        result = json.loads(out)
+        self.assertEqual(result["frames_recorded"], 10)
+        self.assertGreater(result["discarded"], 0)
         self.interrupt(sender)
 
     def test_full_device(self):
@@ -456,6 +459,66 @@ class Record(ProgramTest):
             self.assertEqual(len(self.content("out.rec")), json.loads(out)["frames_recorded"])
             self.interrupt(sender)
             os.unlink(self.path("out.rec"))
+
+    def test_interrupt_writes_what_waits(self):
+        """Frames that take longer to write than to read, so that some wait when the signal comes."""
+        recorder = self.start("record", "x", "out.rec", *EVERY, "--json")
+        sender = self.start("send", "x", "--size", "1024x1024", "--fps", 0, "--wait-consumers", 1)
+        self.wait_for(lambda: os.path.exists(self.path("out.rec")), "the file is there")
+        self.wait_for_line(sender, "channel x")
+        self.wait_for(lambda: self.ask_json("info", "x")["published"] > 40, "some frames wait")
+        result = json.loads(self.interrupt(recorder)[0])
+        self.interrupt(sender)
+        frames = recording.read(self.path("out.rec"))[1]
+        self.assertEqual(result["discarded"], 0)
+        self.assertGreater(len(frames), 30)
+        self.assertEqual(len(frames), result["frames_recorded"])
+
+    def test_disk_full_behind_an_interrupt(self):
+        """The recorder stands still while the signal comes and the disk gets full: what waits fails."""
+        for _ in range(20):
+            recorder = self.start("record", "x", "out.rec", *EVERY, "--json")
+            sender = self.start("send", "x", "--size", "1024x1024", "--fps", 0, "--wait-consumers", 1)
+            self.wait_for_line(sender, "channel x")
+            self.wait_for(lambda: self.ask_json("info", "x")["published"] > 40, "some frames wait")
+            recorder.send_signal(signal.SIGSTOP)
+            recorder.send_signal(signal.SIGINT)
+            resource.prlimit(recorder.pid, resource.RLIMIT_FSIZE, (0, 0))
+            recorder.send_signal(signal.SIGCONT)
+            out, errors = recorder.communicate(timeout=60)
+            self.interrupt(sender)
+            result = json.loads(out)
+            if result["discarded"]:  # else all was written before it stood still
+                break
+        self.assertEqual(recorder.returncode, 4)
+        self.assertIn("out.rec: write failed after", self.one_line(errors.decode()))
+        self.assertEqual(len(self.content("out.rec")), result["frames_recorded"])
+
+    def start_full(self, target, *options):
+        """A recorder that has ten frames in memory, because nobody reads them."""
+        recorder = self.start("record", "x", target, *EVERY, *options)
+        sending = ("--size", "640x480", "--fps", 0, "--count", 10, "--wait-consumers", 1)
+        self.assertEqual(self.run_json("send", "x", *sending)["frames_sent"], 10)
+        return recorder
+
+    def test_interrupt_discards_what_waits_for_a_pipe(self):
+        recorder = self.start_full("-", "--json")
+        data, errors = self.interrupt(recorder)
+        result = json.loads(errors)
+        self.assertLess(len(data), 640 * 480 * 4)
+        self.assertEqual((result["frames_recorded"], result["discarded"], result["missed"]), (0, 10, 0))
+        self.assertEqual(result["fps"], 0)
+        line = self.one_line(self.interrupt(self.start_full("-"))[1])
+        self.assertIn("10 frames that waited for its reader were discarded", line)
+
+    def test_discarded_in_words(self):
+        os.mkfifo(self.path("fifo"))
+        reader = os.open(self.path("fifo"), os.O_RDONLY | os.O_NONBLOCK)
+        out, errors = self.interrupt(self.start_full("fifo"))
+        os.close(reader)
+        self.assertEqual(errors, "")
+        self.assertIn("recorded 0 frames in ", out)
+        self.assertIn("missed 0, discarded 10, invalid 0", out)
 
     def test_interrupt_before_the_first_frame(self):
         recorder = self.start("record", "x", "out.rec")

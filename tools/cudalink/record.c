@@ -37,15 +37,17 @@ static const char notes[] =
     "With --policy order, the default, the producer goes at its own speed; frames that the disk\n"
     "is too slow for are missed and counted, and each recorded frame says how many were missed\n"
     "before it. With every the producer waits, so nothing is missed. Frames that the disk has no\n"
-    "time for yet wait in memory, up to 16 of them and 256 MiB. What is missed while the recorder\n"
-    "starts, slots of the producer bridge (send --slots 16).\n"
+    "time for yet wait in memory, up to 16 of them and 256 MiB; Ctrl-C still writes those into a\n"
+    "file, and discards those for a pipe. What is missed while the recorder starts, slots of the\n"
+    "producer bridge (send --slots 16).\n"
     "\n"
     "FILE - is stdout. The file has whole frames only, also when the disk is full or a signal\n"
     "comes; docs/recording.md describes it.\n"
     "\n"
     "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed\n"
-    "missed_at_start (before the first frame) invalid bytes seconds fps writing (part of the\n"
-    "time) wait_seconds (until the first frame) sessions evictions kind path reason.\n"
+    "missed_at_start (before the first frame) discarded (read out, but never written whole: a\n"
+    "pipe that ends, a full disk) invalid bytes seconds fps (of those recorded) writing (part of\n"
+    "the time) wait_seconds (until the first frame) sessions evictions kind path reason.\n"
     "\n"
     "examples:\n"
     "  cudalink record cam take1.rec --seconds 10\n"
@@ -80,19 +82,28 @@ static int parse(struct record *record, int argc, char **argv) {
 
 static int is_stdout(const struct record *record) { return strcmp(record->path, "-") == 0; }
 
+/* Those that the old wire's producer overwrote were received, but are in no file. */
+static uint64_t missed(const struct record *record) {
+  return record->receiver.result.tally.missed + record->queue.overwritten;
+}
+
 static int use_frame(void *context, const cudalink_frame *frame, int has_pixels) {
   struct record *record = context;
   if (record->receiver.result.tally.received == 1) record->missed_at_start = frame->missed;
-  return record_queue_put(&record->queue, frame, has_pixels);
+  int code = record_queue_read(&record->queue, frame, has_pixels);
+  if (code) return code;
+  /* Its slot is the producer's again while the file is waited for. It is the only one held. */
+  cudalink_frame_release(&record->receiver.held[0], CUDALINK_STREAM_COMPLETE);
+  record_queue_put(&record->queue);
+  return EXIT_CODE_OK;
 }
 
 static void show_live(void *context) {
   struct record *record = context;
-  const struct tally *tally = &record->receiver.result.tally;
   uint64_t frames, bytes;
   record_queue_look(&record->queue, &frames, &bytes);
   live_show("%" PRIu64 " frame%s  %.1f fps  %.1f MiB  missed %" PRIu64, frames, text_s(frames),
-            live_rate(&record->meter, frames), (double)bytes / MEBIBYTE, tally->missed);
+            live_rate(&record->meter, frames), (double)bytes / MEBIBYTE, missed(record));
 }
 
 /* Makes the GPU's context, and memory to read frames out to, while no frame waits for it: done behind
@@ -117,9 +128,11 @@ static double writing_share(const struct record *record) {
   return share < 1 ? share : 1;
 }
 
+/* Of what is in the file. */
 static double rate_of(const struct record *record) {
-  double seconds = record->receiver.result.span;
-  return seconds > 0 ? (double)(record->receiver.result.tally.received - 1) / seconds : 0;
+  const struct record_queue *queue = &record->queue;
+  double seconds = (double)(queue->last_time - queue->first_time) / 1e9;
+  return seconds > 0 ? (double)(queue->frames - 1) / seconds : 0;
 }
 
 static void print_json(const struct record *record, FILE *stream) {
@@ -129,8 +142,9 @@ static void print_json(const struct record *record, FILE *stream) {
   json_text(&json, "channel", record->receiver.options.channel);
   json_text(&json, "file", record->path);
   json_number(&json, "frames_recorded", record->queue.frames);
-  json_number(&json, "missed", result->tally.missed);
+  json_number(&json, "missed", missed(record));
   json_number(&json, "missed_at_start", record->missed_at_start);
+  json_number(&json, "discarded", record->queue.discarded);
   json_number(&json, "invalid", result->tally.invalid);
   json_number(&json, "bytes", record->queue.bytes);
   json_real(&json, "seconds", result->seconds);
@@ -144,11 +158,15 @@ static void print(const struct record *record) {
   const struct receiver_result *result = &record->receiver.result;
   char time[RECEIVER_TIME_SIZE];
   char path[TEXT_ESCAPED_SIZE(MEDIA_NAME_SIZE)];
+  char discarded[48] = "";
+  if (record->queue.discarded)
+    snprintf(discarded, sizeof discarded, ", discarded %" PRIu64, record->queue.discarded);
   printf("recorded %" PRIu64 " frame%s in %s, %.1f fps, %" PRIu64 " byte%s into %s; missed "
-         "%" PRIu64 ", invalid %" PRIu64 "\n",
+         "%" PRIu64 "%s, invalid %" PRIu64 "\n",
          record->queue.frames, text_s(record->queue.frames), receiver_time(time, result),
          rate_of(record), record->queue.bytes, text_s(record->queue.bytes),
-         text_escape(path, sizeof path, record->path), result->tally.missed, result->tally.invalid);
+         text_escape(path, sizeof path, record->path), missed(record), discarded,
+         result->tally.invalid);
 }
 
 static int fail_missed(const struct record *record) {
@@ -163,19 +181,27 @@ static int fail_missed(const struct record *record) {
       "channel '%s': missed %" PRIu64 " of %" PRIu64 " frame%s%s: %s (writing took %.0f %% of "
       "the time); more slots bridge a start or a pause (send --slots 16), and --policy every makes "
       "the producer wait",
-      record->receiver.options.channel, result->tally.missed,
+      record->receiver.options.channel, missed(record),
       result->tally.missed + result->tally.received,
       text_s(result->tally.missed + result->tally.received), start,
       share >= SLOW_SHARE ? "the disk can't keep up" : "they came faster than they were taken",
       100 * share);
 }
 
-/* A reader that has gone has seen enough. */
+/* A reader that has gone has seen enough, and what a signal ends is no failure; but a file is written on
+ * behind it, and may fail then. */
 static int write_failed(const struct record *record) {
   const struct media_error *error = &record->queue.error;
-  if (stop_requested() || (error->code == CUDALINK_ERROR_CLOSED && is_stdout(record)))
+  if (error->code == CUDALINK_ERROR_CLOSED && (stop_requested() || is_stdout(record)))
     return EXIT_CODE_OK;
   return report_media(error);
+}
+
+/* Into stdout, where there is no summary. */
+static void report_discarded(const struct record *record) {
+  uint64_t count = record->queue.discarded;
+  report(EXIT_CODE_OK, "stdout: %" PRIu64 " frame%s that waited for its reader %s discarded", count,
+         text_s(count), count == 1 ? "was" : "were");
 }
 
 static int summarize(const struct record *record, int code) {
@@ -184,8 +210,9 @@ static int summarize(const struct record *record, int code) {
     print_json(record, stream);
   else if (stream == stdout && (record->queue.frames || !code))
     print(record);
-  if (!code && record->receiver.result.tally.missed && !record->queue.has_failed)
-    return fail_missed(record);
+  else if (stream == stderr && record->queue.discarded && stop_requested())
+    report_discarded(record);
+  if (!code && missed(record) && !record->queue.has_failed) return fail_missed(record);
   return code;
 }
 

@@ -39,7 +39,11 @@ static void write_next(struct record_queue *queue) {
   queue->waiting_bytes -= place->bytes;
   place->is_busy = 0;
   queue->written++;
-  if (!result) return;
+  if (!result) {
+    if (queue->frames == 1) queue->first_time = place->time;
+    queue->last_time = place->time;
+    return;
+  }
   queue->has_failed = 1;
   queue->error = error;
   *queue->is_over = 1;
@@ -69,6 +73,8 @@ int record_queue_open(struct record_queue *queue, const char *path, const char *
   pthread_cond_init(&queue->changed, NULL);
   if (media_recorder_open(&queue->recorder, path, channel, stop_flag(), &queue->error))
     return report_media(&queue->error);
+  /* A file takes what is queued, soon; who reads a pipe may never do so. */
+  if (queue->recorder.output.is_file) queue->recorder.output.stop = NULL;
   set_signals(SIG_BLOCK);
   int error = pthread_create(&queue->thread, NULL, write_all, queue);
   if (!error) return EXIT_CODE_OK;
@@ -105,15 +111,18 @@ void record_queue_prepare(struct record_queue *queue, int32_t device, uint64_t b
   if (device && bytes) make_room(&queue->places[0], device, bytes);
 }
 
-/* One that is free, if possible with room already, so that few are ever made. */
+/* One that is free, if possible with room already, so that few are ever made. There is one more than
+ * frames may be queued. */
 static struct record_place *find_place(struct record_queue *queue, uint64_t bytes) {
   struct record_place *found = NULL;
-  for (int i = 0; i < RECORD_QUEUE_FRAMES; i++) {
+  pthread_mutex_lock(&queue->mutex);
+  for (int i = 0; i < RECORD_QUEUE_PLACES; i++) {
     struct record_place *place = &queue->places[i];
     if (place->is_busy) continue;
-    if (place->data_bytes >= bytes) return place;
     if (!found || place->data_bytes > found->data_bytes) found = place;
+    if (found->data_bytes >= bytes) break;
   }
+  pthread_mutex_unlock(&queue->mutex);
   return found;
 }
 
@@ -123,20 +132,11 @@ static int has_room(const struct record_queue *queue, uint64_t bytes) {
          (waiting < RECORD_QUEUE_FRAMES && queue->waiting_bytes + bytes <= MOST_BYTES);
 }
 
-/* NULL: the file has failed. */
-static struct record_place *wait_for_place(struct record_queue *queue, uint64_t bytes) {
-  pthread_mutex_lock(&queue->mutex);
-  while (!queue->has_failed && !has_room(queue, bytes))
-    pthread_cond_wait(&queue->changed, &queue->mutex);
-  struct record_place *place = queue->has_failed ? NULL : find_place(queue, bytes);
-  pthread_mutex_unlock(&queue->mutex);
-  return place;
-}
-
 static int read_out(struct record_place *place, const cudalink_frame *frame, uint64_t bytes) {
   uint32_t user_size = frame->user ? frame->description.user_size : 0;
   place->frame = *frame;
   place->bytes = bytes;
+  place->time = cudalink_now();
   int result = make_room(place, frame->device, bytes);
   if (!result && bytes) result = host_frame_copy(frame, place->data, bytes);
   if (result || !user_size) return result;
@@ -147,21 +147,41 @@ static int read_out(struct record_place *place, const cudalink_frame *frame, uin
   return CUDALINK_OK;
 }
 
-int record_queue_put(struct record_queue *queue, const cudalink_frame *frame, int has_pixels) {
+int record_queue_read(struct record_queue *queue, const cudalink_frame *frame, int has_pixels) {
   uint64_t bytes = 0;
+  queue->next = NULL;
+  queue->gap += frame->missed;
   int result = has_pixels ? cudalink_description_bytes(&frame->description, &bytes) : CUDALINK_OK;
   if (result) return report_library(result);
-  struct record_place *place = wait_for_place(queue, bytes);
-  if (!place) return EXIT_CODE_OK;
+  struct record_place *place = find_place(queue, bytes);
   result = read_out(place, frame, bytes);
+  if (result == CUDALINK_ERROR_OVERWRITTEN) {
+    queue->overwritten++;
+    queue->gap++;
+    return EXIT_CODE_OK;
+  }
   if (result) return report_library(result);
-  pthread_mutex_lock(&queue->mutex);
-  place->is_busy = 1;
-  queue->order[queue->put++ % RECORD_QUEUE_FRAMES] = place;
-  queue->waiting_bytes += bytes;
-  pthread_cond_broadcast(&queue->changed);
-  pthread_mutex_unlock(&queue->mutex);
+  place->frame.missed = queue->gap;
+  queue->gap = 0;
+  queue->next = place;
   return EXIT_CODE_OK;
+}
+
+void record_queue_put(struct record_queue *queue) {
+  struct record_place *place = queue->next;
+  if (!place) return;
+  pthread_mutex_lock(&queue->mutex);
+  while (!queue->has_failed && !has_room(queue, place->bytes))
+    pthread_cond_wait(&queue->changed, &queue->mutex);
+  if (queue->has_failed) {
+    queue->discarded++;
+  } else {
+    place->is_busy = 1;
+    queue->order[queue->put++ % RECORD_QUEUE_FRAMES] = place;
+    queue->waiting_bytes += place->bytes;
+    pthread_cond_broadcast(&queue->changed);
+  }
+  pthread_mutex_unlock(&queue->mutex);
 }
 
 void record_queue_look(struct record_queue *queue, uint64_t *frames, uint64_t *bytes) {
@@ -179,12 +199,13 @@ int record_queue_close(struct record_queue *queue) {
   pthread_mutex_unlock(&queue->mutex);
   pthread_join(queue->thread, NULL);
   set_signals(SIG_UNBLOCK);
+  queue->discarded += queue->put - queue->frames;
   int result = media_recorder_close(&queue->recorder, &error);
   if (result && !queue->has_failed) {
     queue->has_failed = 1;
     queue->error = error;
   }
-  for (int i = 0; i < RECORD_QUEUE_FRAMES; i++) {
+  for (int i = 0; i < RECORD_QUEUE_PLACES; i++) {
     free_data(&queue->places[i]);
     free(queue->places[i].user);
   }

@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #define RECORD_QUEUE_FRAMES 16
+#define RECORD_QUEUE_PLACES (RECORD_QUEUE_FRAMES + 1) /* one is read out while all others wait */
 
 struct record_place {
   cudalink_frame frame;   /* its user data are here, too */
@@ -20,6 +21,7 @@ struct record_place {
   cudalink_array *pinned; /* holds `data`; NULL: it was malloc that made it */
   void *user;
   uint64_t bytes; /* of this frame */
+  uint64_t time;  /* when it was read out */
   int is_busy;
 };
 
@@ -29,19 +31,26 @@ struct record_queue {
   pthread_t thread;
   pthread_mutex_t mutex; /* guards what follows, and which places are busy */
   pthread_cond_t changed;
-  struct record_place places[RECORD_QUEUE_FRAMES];
+  struct record_place places[RECORD_QUEUE_PLACES];
   struct record_place *order[RECORD_QUEUE_FRAMES]; /* frame n is at n % RECORD_QUEUE_FRAMES */
   uint64_t put, written;                           /* frames */
   uint64_t frames, bytes;                          /* in the file */
   uint64_t waiting_bytes;                          /* of the frames that are not written yet */
   uint64_t write_time;                             /* ns */
+  uint64_t first_time, last_time;                  /* of the frames in the file */
+  uint64_t discarded;                              /* read out, but never written whole */
   int is_ending;
   int has_failed;
   struct media_error error; /* why */
+  /* Of the thread that reads, alone: */
+  struct record_place *next; /* read out, to be queued; NULL: none */
+  uint64_t overwritten;      /* frames that were when they were read out: missed, too */
+  uint64_t gap;              /* what is missed since `next` was */
 };
 
 /* `queue` is all zeros. Signals are for the new thread from then on, because it is what may be in a
- * long write. Failures are reported; returns an exit code. */
+ * long write: a pipe's ends at the first one, a file's goes on. Failures are reported; returns
+ * an exit code. */
 int record_queue_open(struct record_queue *queue, const char *path, const char *channel,
                       _Atomic int *is_over);
 
@@ -49,13 +58,19 @@ int record_queue_open(struct record_queue *queue, const char *path, const char *
  * is there then. Without one it does nothing. */
 void record_queue_prepare(struct record_queue *queue, int32_t device, uint64_t bytes);
 
-/* Reads a frame out and queues it; waits for room. An exit code; behind a failed write, 0. */
-int record_queue_put(struct record_queue *queue, const cudalink_frame *frame, int has_pixels);
+/* Reads a frame out, waits for nothing: who waits with a frame in hand makes its producer wait, and is
+ * evicted for it. Behind it the frame should be released. An exit code. A frame of the old wire that its
+ * producer may have written into meanwhile counts as missed. */
+int record_queue_read(struct record_queue *queue, const cudalink_frame *frame, int has_pixels);
+
+/* Queues what was read; waits for room. Once a write has failed it is discarded. */
+void record_queue_put(struct record_queue *queue);
 
 /* What the file has so far. */
 void record_queue_look(struct record_queue *queue, uint64_t *frames, uint64_t *bytes);
 
-/* Writes what is queued, and closes the file. 0, or a cudalink_error with `queue->error`. */
+/* Writes what is queued, and closes the file. Behind a failed write, and in a pipe behind a signal, what
+ * is queued is discarded, and counted. 0, or a cudalink_error with `queue->error`. */
 int record_queue_close(struct record_queue *queue);
 
 #endif
