@@ -92,7 +92,8 @@ TEST(original_package_sends, 120) {
   CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 10 * SECOND, &frame),
                CUDALINK_ERROR_ENDED);
   CHECK_OK(cudalink_importer_close(importer));
-  if (!had_barrier) shm_unlink(WIRE_BARRIER_NAME); /* the original leaves it, as one of the machine's */
+  if (!had_barrier)
+    shm_unlink(WIRE_BARRIER_NAME); /* the original leaves it, as one of the machine's */
 }
 
 TEST(original_package_receives, 120) {
