@@ -27,6 +27,7 @@ class TmuxTest(ProgramTest):
         socket = self.path(f"tmux{len(self.servers)}")
         self.servers.append(["tmux", "-u", "-f", "/dev/null", "-S", socket])
         self.tmux("new-session", "-d", "-x", columns, "-y", lines, shell)
+        self.tmux("resize-window", "-x", columns, "-y", lines)  # 3.2 (Ubuntu 22.04) takes it here only
         self.wait_for(lambda: "shell>" in self.screen(), "the shell is there")
 
     def type(self, *keys):
