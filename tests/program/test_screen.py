@@ -24,7 +24,7 @@ class Screen(TmuxTest):
     def quit(self, key="q", code=0):
         """The shell's screen is as it was, and the terminal echoes again."""
         self.type(key)
-        self.wait_screen(f"^code {code}$")
+        self.wait_screen(f"^code {code}\nshell>")  # what is typed before its prompt is shown there too
         self.type("echo again", "Enter")
         self.wait_screen("^again$")
         self.assertNotIn("CHANNEL", self.screen())
