@@ -2,22 +2,27 @@
 # SPDX-License-Identifier: MIT
 """check_manual.py ROOT
 
-The manual is whole: every link and picture of every page leads somewhere, every page of docs/ is in
-the site's table of contents, every member of the two specs is in docs/tuning.md, every NVTX range is in docs/profiling.md.
+The manual is whole: every link and picture of every page leads somewhere, those of docs/ to what the site has, every
+page of docs/ is in its table of contents, every member of the two specs is in docs/tuning.md, every NVTX range is in docs/profiling.md.
 """
 import re
 import sys
 from pathlib import Path
 
-root = Path(sys.argv[1])
+root = Path(sys.argv[1]).resolve()
 failures = []
 
 
 def check_links(page):
     text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
-        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
+        if re.match(r"[a-z]+:", target):
+            continue
+        leads_to = (page.parent / target).resolve()
+        if not leads_to.exists():
             failures.append(f"{page.relative_to(root)}: {target} does not exist")
+        elif root / "docs" in page.parents and root / "docs" not in leads_to.parents:
+            failures.append(f"{page.relative_to(root)}: {target} is not on the site: name it without a link")
 
 
 def members(header, spec):
