@@ -29,11 +29,12 @@ static cudalink_consumer_info *consumer_with(uint32_t first, uint64_t first_coun
   return channel.consumers;
 }
 
-static char *rows(size_t width) {
-  struct table table = {.columns = channel_view_columns};
+static char *printed(const struct table_column *columns, uint64_t now, int with_consumers,
+                     size_t width) {
+  struct table table = {.columns = columns};
   char *text = NULL;
   size_t size;
-  channel_view_rows(&table, &channel, 0, NULL, 1);
+  channel_view_rows(&table, &channel, now, NULL, with_consumers);
   FILE *stream = open_memstream(&text, &size);
   assert_non_null(stream);
   table_print(&table, width, stream);
@@ -41,6 +42,8 @@ static char *rows(size_t width) {
   table_free(&table);
   return text;
 }
+
+static char *rows(size_t width) { return printed(channel_view_columns, 0, 1, width); }
 
 static void assert_row(size_t width, const char *wanted, int is_there) {
   char *text = rows(width);
@@ -156,16 +159,7 @@ static void a_device_is_shown_in_short(void **state) {
 }
 
 static char *list_row(size_t width) {
-  struct table table = {.columns = channel_view_list_columns};
-  char *text = NULL;
-  size_t size;
-  channel_view_rows(&table, &channel, 4000000000, NULL, 0);
-  FILE *stream = open_memstream(&text, &size);
-  assert_non_null(stream);
-  table_print(&table, width, stream);
-  fclose(stream);
-  table_free(&table);
-  return text;
+  return printed(channel_view_list_columns, 4000000000, 0, width);
 }
 
 /* What says how frames travel is there in a window of 80 columns; why so is said by info. */
