@@ -160,15 +160,15 @@ static int look(struct acquire *acquire, struct link_attachment *attachment) {
   cudalink_policy policy = importer->spec.policy;
   struct link_pick *pick = &acquire->pick;
   bool chosen = link_choose(attachment, policy, importer->spec.isolated != 0, pick);
-  acquire->full = chosen && !link_entry_free(attachment);
-  int32_t taken = chosen && !acquire->full ? link_lease_take(attachment, pick) : -1;
-  if (taken < 0) {
+  int32_t free_one = chosen ? link_entry_free(attachment) : -1;
+  acquire->full = chosen && free_one < 0;
+  if (free_one < 0 || !link_lease_take(attachment, (uint32_t)free_one, pick)) {
     if (!link_is_evicted(attachment)) return 1;
     importer->statistics.evictions++;
     link_attachment_over(attachment, CUDALINK_ERROR_EVICTED);
     return 1;
   }
-  acquire->entry = (uint32_t)taken;
+  acquire->entry = (uint32_t)free_one;
   int status = fill(attachment, acquire->entry, acquire->frame);
   if (status == CUDALINK_OK) return CUDALINK_OK;
   link_lease_undo(attachment, acquire->entry);
@@ -301,7 +301,7 @@ static int complete(struct acquire *acquire, struct link_attachment *attachment)
   attachment->entries[acquire->entry].sequence = frame->sequence;
   attachment->entries[acquire->entry].flags = frame->flags;
   link_confirm(attachment, importer->spec.policy, pick);
-  if (importer->spec.gpu_wait) attachment->description = frame->description;
+  if (importer->spec.gpu_wait) wire_description_copy(&attachment->description, &frame->description);
   /* The next one's slot may be too small for it, and the next one elsewhere. */
   if (frame->flags & CUDALINK_FRAME_SHARED) attachment->description.plane_count = 0;
   link_acquire_count(acquire);
@@ -320,19 +320,23 @@ static bool nothing_new(const struct link_importer *importer, const struct wire_
          atomic_load_explicit(&importer->changed, memory_order_relaxed) == seen->changed;
 }
 
-/* An older value than the present one only makes the next spin end at once. */
-static void remember(const struct link_importer *importer, const struct wire_control *control,
+/* Is it the head that has changed? An older value than the present one only makes the next spin end at
+ * once. */
+static bool remember(const struct link_importer *importer, const struct wire_control *control,
                      struct seen *seen) {
   uint64_t head = atomic_load_explicit(&control->head, memory_order_relaxed);
-  if (head == seen->head) {
+  bool published = head != seen->head;
+  if (!published) {
     seen->bell = atomic_load_explicit(&control->bell, memory_order_relaxed);
     seen->changed = atomic_load_explicit(&importer->changed, memory_order_relaxed);
   }
   seen->head = head;
+  return published;
 }
 
 /* Looks without sleeping and without the mutex: the service thread may need it. What it compares with
- * was read before the look that found nothing. A dead producer rings nothing, but `changed` changes. */
+ * was read before the look that found nothing. A dead producer rings nothing, but `changed` changes.
+ * A frame that was published meanwhile is taken at once, before any clock is read. */
 static int spin(struct acquire *acquire, struct link_attachment *attachment) {
   struct link_importer *importer = acquire->importer;
   const struct wire_control *control = attachment->control;
@@ -342,11 +346,12 @@ static int spin(struct acquire *acquire, struct link_attachment *attachment) {
   pthread_mutex_unlock(&importer->object.mutex);
   for (uint32_t i = 1; nothing_new(importer, control, &acquire->seen); i++)
     if (i % 16 == 0 && os_now() >= until) break; /* the clock costs more than a look */
-  remember(importer, control, &acquire->seen);
+  bool published = remember(importer, control, &acquire->seen);
   pthread_mutex_lock(&importer->object.mutex);
   attachment->spinners--;
   link_attachment_settle(attachment);
-  return 1;
+  if (!published || attachment->over || attachment->settling || importer->closing) return 1;
+  return look(acquire, attachment);
 }
 
 /* Nothing was there: say that we sleep, look once more, sleep. 1 = look again. */

@@ -15,14 +15,6 @@
 #define LOOK_STEP 10000000 /* ns between two looks at a dead producer's words */
 #define IDLE_LOOKS 100     /* so many in vain: the timer stops, and the next wait starts it */
 
-bool link_is_ready(const struct link_attachment *attachment, uint32_t slot, uint64_t sequence) {
-  /* acquire: pairs with the producer's stream, which writes ready behind the pixels. */
-  uint64_t ready =
-      atomic_load_explicit(&attachment->control->ready[slot].word, memory_order_acquire);
-  /* Not ==: another generation may have published in a slot of the same number meanwhile. */
-  return (int64_t)(ready - sequence) >= 0;
-}
-
 bool link_can_wait(const struct link_attachment *attachment, uint64_t sequence) {
   /* acquire: pairs with the producer's store, made once it has queued the first mirror. */
   uint64_t from = atomic_load_explicit(&attachment->mailbox->mirrored_from, memory_order_acquire);

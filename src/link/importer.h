@@ -254,9 +254,21 @@ void link_attachment_wake(struct link_attachment *attachment);
 /* Keeps a generation that the producer told of, until it is mapped. Takes the handles that it keeps. */
 void link_mapping_add(struct link_attachment *attachment, const struct wire_generation *message,
                       os_handle handles[2]);
-struct link_mapping *link_mapping_find(struct link_attachment *attachment, uint64_t generation);
+/* The one of that generation (masked), mapped; NULL. */
+static inline struct link_mapping *link_mapping_find(struct link_attachment *attachment,
+                                                     uint64_t generation) {
+  for (uint32_t i = 0; i < LINK_MAX_MAPPINGS; i++) {
+    struct link_mapping *mapping = &attachment->mappings[i];
+    if (mapping->mapped && (mapping->number & WIRE_GENERATION_MASK) == generation) return mapping;
+  }
+  return NULL;
+}
 /* The description of the frame in that slot. */
-const char *link_mapping_metadata(const struct link_mapping *mapping, uint32_t slot);
+static inline const char *link_mapping_metadata(const struct link_mapping *mapping, uint32_t slot) {
+  const char *base = mapping->metadata.address ? mapping->metadata.address : mapping->block.address;
+  return base + mapping->geometry.metadata_offset +
+         (uint64_t)slot * mapping->geometry.metadata_stride;
+}
 bool link_mapping_pending(struct link_attachment *attachment); /* and nobody maps it yet */
 /* When one that could not be mapped is to be tried again; OS_FOREVER: none. */
 uint64_t link_mapping_try_at(const struct link_attachment *attachment);
@@ -299,9 +311,11 @@ struct link_pick {
   uint64_t announced; /* wait_next: the word of next */
   uint64_t missed;
 };
-bool link_entry_free(const struct link_attachment *attachment);
-/* Takes a lease: entry number, or -1 when the frame is not there any more. */
-int32_t link_lease_take(struct link_attachment *attachment, const struct link_pick *pick);
+/* One for a new lease; -1 when as many frames are held as hold allows, or their releases have not landed. */
+int32_t link_entry_free(const struct link_attachment *attachment);
+/* Takes a lease with that entry. False when the frame is not there any more. */
+bool link_lease_take(struct link_attachment *attachment, uint32_t entry,
+                     const struct link_pick *pick);
 void link_lease_undo(struct link_attachment *attachment, uint32_t entry);
 /* After a release, or a confirmed place: tells the producer if it waits for that. */
 void link_tell_producer(struct link_attachment *attachment);
@@ -322,7 +336,14 @@ uint64_t link_left_behind(const struct link_attachment *attachment, cudalink_pol
 bool link_must_look(const struct link_attachment *attachment, cudalink_policy policy);
 
 /* completion.c */
-bool link_is_ready(const struct link_attachment *attachment, uint32_t slot, uint64_t sequence);
+static inline bool link_is_ready(const struct link_attachment *attachment, uint32_t slot,
+                                 uint64_t sequence) {
+  /* acquire: pairs with the producer's stream, which writes ready behind the pixels. */
+  uint64_t ready =
+      atomic_load_explicit(&attachment->control->ready[slot].word, memory_order_acquire);
+  /* Not ==: another generation may have published in a slot of the same number meanwhile. */
+  return (int64_t)(ready - sequence) >= 0;
+}
 /* Under the mutex: queues a wait for the frame's mirror on the stream. */
 int link_wait_queue(struct link_attachment *attachment, cudalink_stream stream, uint32_t slot,
                     uint64_t sequence);
@@ -358,8 +379,12 @@ struct link_readable {
 /* As link_held_readable, not locked. UNSUPPORTED also for a frame of the old wire. */
 int link_frame_readable(const cudalink_frame *frame, const char *call, bool wait,
                         struct link_readable *readable);
-/* Under the mutex. */
-uint64_t link_lease_handle(const struct link_attachment *attachment, uint32_t entry);
+/* Under the mutex: attachment's number, entry, serial. */
+#define LINK_SERIAL_MASK 0xffffffu
+static inline uint64_t link_lease_handle(const struct link_attachment *attachment, uint32_t entry) {
+  uint64_t id = atomic_load_explicit(&attachment->object.id, memory_order_relaxed);
+  return id << 32 | (uint64_t)entry << 24 | (attachment->entries[entry].serial & LINK_SERIAL_MASK);
+}
 
 /* release.c, for hold.c: without the mutex */
 /* As cudalink_frame_release, after several streams; no stream, or COMPLETE alone: now. */

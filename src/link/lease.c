@@ -30,8 +30,8 @@ static int32_t find_free(const struct link_attachment *attachment) {
   return -1;
 }
 
-bool link_entry_free(const struct link_attachment *attachment) {
-  return attachment->held < attachment->hold && find_free(attachment) >= 0;
+int32_t link_entry_free(const struct link_attachment *attachment) {
+  return attachment->held < attachment->hold ? find_free(attachment) : -1;
 }
 
 /* Is the frame still there, now that the producer can see that it is wanted? All seq_cst: each pairs
@@ -46,11 +46,9 @@ static bool still_there(const struct link_attachment *attachment, const struct l
   return atomic_load(&control->gen) == pick->generation;
 }
 
-int32_t link_lease_take(struct link_attachment *attachment, const struct link_pick *pick) {
+bool link_lease_take(struct link_attachment *attachment, uint32_t e, const struct link_pick *pick) {
   struct link_mapping *mapping = link_mapping_find(attachment, pick->generation);
-  int32_t found = find_free(attachment);
-  if (found < 0 || !mapping || pick->slot >= mapping->geometry.slots) return -1;
-  uint32_t e = (uint32_t)found;
+  if (!mapping || pick->slot >= mapping->geometry.slots) return false;
   wire_word *want = &attachment->mailbox->want[e];
   if ((++attachment->ticket & WIRE_TICKET_MASK) == 0) attachment->ticket++;
   uint64_t word = wire_lease_word(attachment->ticket, pick->generation, pick->slot);
@@ -61,7 +59,7 @@ int32_t link_lease_take(struct link_attachment *attachment, const struct link_pi
   if (!there) atomic_store_explicit(want, 0, memory_order_release);
   TRACE_END(TAKE, e, word, pick->sequence,
             (there ? 1u : 0u) | (pick->offer ? 2u : 0u) | (pick->announced ? 4u : 0u));
-  if (!there) return -1;
+  if (!there) return false;
   struct link_entry *entry = &attachment->entries[e];
   *entry = (struct link_entry){.word = word,
                                .serial = entry->serial + 1,
@@ -72,7 +70,7 @@ int32_t link_lease_take(struct link_attachment *attachment, const struct link_pi
   attachment->held++;
   atomic_load(&attachment->importer)->held++;
   mapping->leases++;
-  return found;
+  return true;
 }
 
 static void forget(struct link_attachment *attachment, uint32_t e) {

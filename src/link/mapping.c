@@ -13,20 +13,6 @@
 #define FAILED_STEP 10000000 /* ns between two tries to open a legacy handle, */
 #define MOST_FAILURES 200    /* and how many */
 
-struct link_mapping *link_mapping_find(struct link_attachment *attachment, uint64_t generation) {
-  for (uint32_t i = 0; i < LINK_MAX_MAPPINGS; i++) {
-    struct link_mapping *mapping = &attachment->mappings[i];
-    if (mapping->mapped && (mapping->number & WIRE_GENERATION_MASK) == generation) return mapping;
-  }
-  return NULL;
-}
-
-const char *link_mapping_metadata(const struct link_mapping *mapping, uint32_t slot) {
-  const char *base = mapping->metadata.address ? mapping->metadata.address : mapping->block.address;
-  return base + mapping->geometry.metadata_offset +
-         (uint64_t)slot * mapping->geometry.metadata_stride;
-}
-
 static bool is_pending(const struct link_mapping *mapping) {
   return mapping->number && !mapping->mapped;
 }

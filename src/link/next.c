@@ -3,7 +3,10 @@
  * wait_next: a lease on the frame that the producer works on now. Model: tests/model/next.pml.
  */
 #include "link/acquire.h"
+#include <string.h>
+
 #include "link/cipd/reader.h"
+#include "wire/description.h"
 
 static bool has_one(const struct link_attachment *attachment, uint64_t sequence) {
   for (uint32_t e = 0; e < attachment->entry_count; e++) {
@@ -16,18 +19,19 @@ static bool has_one(const struct link_attachment *attachment, uint64_t sequence)
 static void fill(struct link_attachment *attachment, uint32_t e, cudalink_frame *frame) {
   struct link_entry *entry = &attachment->entries[e];
   const struct link_mapping *mapping = &attachment->mappings[entry->mapping];
-  *frame = (cudalink_frame){.lease = link_lease_handle(attachment, e),
-                            .sequence = entry->sequence,
-                            .session = attachment->session,
-                            .generation = (uint32_t)mapping->number,
-                            .slot = entry->slot,
-                            .flags = CUDALINK_FRAME_PENDING,
-                            .kind = mapping->message.kind,
-                            .writable = mapping->block.writable,
-                            .device = gpu_device_number(mapping->block.device),
-                            .data = (char *)mapping->block.address +
-                                    (uint64_t)entry->slot * mapping->geometry.slot_stride,
-                            .description = attachment->description};
+  memset(frame, 0, offsetof(cudalink_frame, description));
+  frame->lease = link_lease_handle(attachment, e);
+  frame->sequence = entry->sequence;
+  frame->session = attachment->session;
+  frame->generation = (uint32_t)mapping->number;
+  frame->slot = entry->slot;
+  frame->flags = CUDALINK_FRAME_PENDING;
+  frame->kind = mapping->message.kind;
+  frame->writable = mapping->block.writable;
+  frame->device = gpu_device_number(mapping->block.device);
+  frame->data =
+      (char *)mapping->block.address + (uint64_t)entry->slot * mapping->geometry.slot_stride;
+  wire_description_copy(&frame->description, &attachment->description);
   entry->flags = CUDALINK_FRAME_PENDING;
 }
 
@@ -42,12 +46,12 @@ static int take_announced(struct acquire *acquire, struct link_attachment *attac
                            .announced = next};
   if (!attachment->description.plane_count)
     return 1; /* no frame came yet: nothing says what it is */
-  if (!next || has_one(attachment, pick.sequence) || !link_can_wait(attachment, pick.sequence) ||
-      !link_entry_free(attachment))
+  if (!next || has_one(attachment, pick.sequence) || !link_can_wait(attachment, pick.sequence))
     return 1;
-  int32_t taken = link_lease_take(attachment, &pick);
-  if (taken < 0) return 1;
-  uint32_t e = (uint32_t)taken;
+  int32_t free_one = link_entry_free(attachment);
+  if (free_one < 0) return 1;
+  uint32_t e = (uint32_t)free_one;
+  if (!link_lease_take(attachment, e, &pick)) return 1;
   int status = link_wait_queue(attachment, acquire->stream, pick.slot, pick.sequence);
   if (status < 0) {
     link_lease_undo(attachment, e);

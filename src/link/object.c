@@ -60,22 +60,3 @@ void link_table_give(struct link_table *table, void *record) {
   table->last_free = object;
   pthread_mutex_unlock(&table->mutex);
 }
-
-void *link_table_at(struct link_table *table, uint32_t index) {
-  if (index >= LINK_TABLE_SIZE) return NULL;
-  return atomic_load_explicit(&table->records[index], memory_order_acquire);
-}
-
-void *link_table_lock(struct link_table *table, uint32_t id) {
-  if (!id) return NULL;
-  struct link_object *object = link_table_at(table, id & (LINK_TABLE_SIZE - 1));
-  if (!object) return NULL;
-  pthread_mutex_lock(&object->mutex);
-  if (atomic_load_explicit(&object->id, memory_order_relaxed) == id) return object;
-  pthread_mutex_unlock(&object->mutex);
-  return NULL;
-}
-
-void link_object_unlock(void *record) {
-  pthread_mutex_unlock(&((struct link_object *)record)->mutex);
-}

@@ -40,10 +40,29 @@ struct link_table {
 void *link_table_take(struct link_table *table);
 /* Puts it back: its number is dead from here on. The caller holds no lock of it. */
 void link_table_give(struct link_table *table, void *record);
-/* The record of that number with its mutex held, or NULL when the number is dead. */
-void *link_table_lock(struct link_table *table, uint32_t id);
-void link_object_unlock(void *record);
+
+/* Each call of the API begins and ends with these: they are here so that they cost no calls. */
+
 /* The record at `index`, used or not; NULL beyond the last. For walks, which lock and look at id. */
-void *link_table_at(struct link_table *table, uint32_t index);
+static inline void *link_table_at(struct link_table *table, uint32_t index) {
+  if (index >= LINK_TABLE_SIZE) return NULL;
+  /* acquire: pairs with the release store in make_record. */
+  return atomic_load_explicit(&table->records[index], memory_order_acquire);
+}
+
+static inline void link_object_unlock(void *record) {
+  pthread_mutex_unlock(&((struct link_object *)record)->mutex);
+}
+
+/* The record of that number with its mutex held, or NULL when the number is dead. */
+static inline void *link_table_lock(struct link_table *table, uint32_t id) {
+  if (!id) return NULL;
+  struct link_object *object = link_table_at(table, id & (LINK_TABLE_SIZE - 1));
+  if (!object) return NULL;
+  pthread_mutex_lock(&object->mutex);
+  if (atomic_load_explicit(&object->id, memory_order_relaxed) == id) return object;
+  pthread_mutex_unlock(&object->mutex);
+  return NULL;
+}
 
 #endif

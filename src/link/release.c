@@ -10,13 +10,7 @@
 #include "base/nvtx.h"
 #include "link/cipd/reader.h"
 
-#define SERIAL_MASK 0xffffffu
 #define PENDING_STEP 50000 /* ns: a GPU wakes nobody */
-
-uint64_t link_lease_handle(const struct link_attachment *attachment, uint32_t entry) {
-  uint64_t id = atomic_load_explicit(&attachment->object.id, memory_order_relaxed);
-  return id << 32 | (uint64_t)entry << 24 | (attachment->entries[entry].serial & SERIAL_MASK);
-}
 
 static struct link_importer *importer_of(uint64_t lease, struct link_attachment **attachment) {
   uint32_t id = (uint32_t)(lease >> 32);
@@ -35,7 +29,7 @@ static bool is_held(const struct link_attachment *attachment, const struct link_
   const struct link_entry *found = &attachment->entries[*entry];
   return atomic_load(&attachment->importer) == importer &&
          atomic_load(&attachment->object.id) == (uint32_t)(lease >> 32) && found->word &&
-         (found->serial & SERIAL_MASK) == (lease & SERIAL_MASK);
+         (found->serial & LINK_SERIAL_MASK) == (lease & LINK_SERIAL_MASK);
 }
 
 /* The entry of a lease that is held, with its importer locked. */
@@ -64,19 +58,17 @@ static int find(const cudalink_frame *frame, const char *call, struct link_attac
 static uint64_t described_sequence(const struct link_attachment *attachment,
                                    const struct link_entry *entry) {
   const struct link_mapping *mapping = &attachment->mappings[entry->mapping];
-  const char *base = mapping->metadata.address ? mapping->metadata.address : mapping->block.address;
-  const struct wire_header *header =
-      (const void *)(base + mapping->geometry.metadata_offset +
-                     entry->slot * mapping->geometry.metadata_stride);
+  const struct wire_header *header = (const void *)link_mapping_metadata(mapping, entry->slot);
   return header->sequence;
 }
 
 /* An announced frame that will never come. */
 static bool is_void(const struct link_attachment *attachment, const struct link_entry *entry) {
+  if (!entry->next) return false;
   /* acquire: pairs with the producer's release store in link_void. */
   uint64_t index = atomic_load_explicit(
       &attachment->control->index[entry->sequence % WIRE_INDEX_SIZE], memory_order_acquire);
-  if (!entry->next || wire_index_sequence(index) < entry->sequence) return false;
+  if (wire_index_sequence(index) < entry->sequence) return false;
   if (wire_index_sequence(index) == entry->sequence) return wire_index_void(index);
   return described_sequence(attachment, entry) != entry->sequence; /* 64 frames ago or more */
 }
@@ -152,11 +144,9 @@ int link_frame_release(cudalink_frame *frame, const char *call, const cudalink_s
   int status = find(frame, call, &attachment, &e);
   if (status < 0) return status;
   struct link_importer *importer = attachment->importer;
-  status = check_streams(device_of(attachment, e), streams, count);
-  if (status == CUDALINK_OK) {
-    if (count == 1 && streams[0].kind == CUDALINK_STREAM_KIND_COMPLETE) count = 0;
-    status = link_held_release(attachment, e, frame, streams, count);
-  }
+  if (count == 1 && streams[0].kind == CUDALINK_STREAM_KIND_COMPLETE) count = 0;
+  if (count) status = check_streams(device_of(attachment, e), streams, count);
+  if (status == CUDALINK_OK) status = link_held_release(attachment, e, frame, streams, count);
   link_object_unlock(importer);
   return status;
 }

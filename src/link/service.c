@@ -32,8 +32,7 @@ static struct {
   _Atomic uint32_t running;
 } service = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-int service_check_fork(void) {
-  if (!os_forked()) return CUDALINK_OK;
+int service_refuse_fork(void) {
   return error_set(CUDALINK_ERROR_FORKED,
                    "this process was forked after the library was used in its parent; open "
                    "exporters and importers after fork(), or exec");

@@ -16,7 +16,10 @@
 /* Starts the thread when it does not run yet. FORKED in a forked child. */
 int service_start(void);
 /* CUDALINK_OK, or FORKED in a child of the process that used the library. */
-int service_check_fork(void);
+int service_refuse_fork(void);
+static inline int service_check_fork(void) {
+  return os_forked() ? service_refuse_fork() : CUDALINK_OK;
+}
 
 /* Runs `function(argument)` on the service thread and waits for it. What it returns is returned,
  * with its error sentence. From the service thread itself it is a plain call. */

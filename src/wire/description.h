@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "cudalink/frame.h"
 
@@ -76,6 +77,14 @@ static inline uint64_t wire_metadata_stride(uint32_t plane_count, uint32_t user_
 }
 
 #define WIRE_MAX_PICTURE_SIDE 65535u
+
+/* Of a checked one; no more planes than it has. */
+static inline void wire_description_copy(cudalink_description *copy,
+                                         const cudalink_description *description) {
+  memcpy(copy, description,
+         offsetof(cudalink_description, planes) +
+             description->plane_count * sizeof description->planes[0]);
+}
 
 /* Everything that can be wrong with a description, with 64-bit arithmetic: what passes here on the
  * producer's side passes wire_description_decode on the consumer's. Gives the end of the plane that

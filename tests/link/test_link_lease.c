@@ -30,9 +30,11 @@ static struct link_pick choose(cudalink_policy policy) {
 
 static void expect_lease(const struct link_pick *pick, bool given) {
   struct link_attachment *attachment = lock_attachment();
-  int32_t entry = link_lease_take(attachment, pick);
-  assert_int_equal(entry >= 0, given);
-  if (entry >= 0) link_lease_undo(attachment, (uint32_t)entry);
+  int32_t entry = link_entry_free(attachment);
+  assert_true(entry >= 0);
+  bool taken = link_lease_take(attachment, (uint32_t)entry, pick);
+  assert_int_equal(taken, given);
+  if (taken) link_lease_undo(attachment, (uint32_t)entry);
   for (uint32_t e = 0; e < attachment->entry_count; e++) /* nothing stays wanted */
     assert_int_equal(atomic_load(&attachment->mailbox->want[e]), 0);
   unlock_attachment(attachment);
