@@ -320,6 +320,15 @@ static bool nothing_new(const struct link_importer *importer, const struct wire_
          atomic_load_explicit(&importer->changed, memory_order_relaxed) == seen->changed;
 }
 
+/* Where the next frame's description will be, if the generation stays. */
+static void remember_place(struct link_attachment *attachment, struct seen *seen) {
+  uint64_t generation = atomic_load_explicit(&attachment->control->gen, memory_order_relaxed);
+  const struct link_mapping *mapping =
+      link_mapping_find(attachment, generation & WIRE_GENERATION_MASK);
+  seen->metadata = mapping ? link_mapping_metadata(mapping, 0) : NULL;
+  seen->stride = mapping ? mapping->geometry.metadata_stride : 0;
+}
+
 /* Is it the head that has changed? An older value than the present one only makes the next spin end at
  * once. */
 static bool remember(const struct link_importer *importer, const struct wire_control *control,
@@ -334,6 +343,13 @@ static bool remember(const struct link_importer *importer, const struct wire_con
   return published;
 }
 
+/* On its way while the mutex is taken and the frame chosen. */
+static void fetch_seen(const struct link_attachment *attachment, const struct seen *seen) {
+  uint32_t slot = wire_frame_slot(seen->head);
+  if (!seen->metadata) return;
+  link_fetch_ahead(attachment, seen->metadata + slot * seen->stride, slot);
+}
+
 /* Looks without sleeping and without the mutex: the service thread may need it. What it compares with
  * was read before the look that found nothing. A dead producer rings nothing, but `changed` changes.
  * A frame that was published meanwhile is taken at once, before any clock is read. */
@@ -342,11 +358,17 @@ static int spin(struct acquire *acquire, struct link_attachment *attachment) {
   const struct wire_control *control = attachment->control;
   uint64_t until = acquire->spin_until;
   if (link_must_look(attachment, importer->spec.policy)) until = os_deadline(SPIN_STEP);
+  remember_place(attachment, &acquire->seen);
   attachment->spinners++; /* keeps the control block mapped */
   pthread_mutex_unlock(&importer->object.mutex);
-  for (uint32_t i = 1; nothing_new(importer, control, &acquire->seen); i++)
-    if (i % 16 == 0 && os_now() >= until) break; /* the clock costs more than a look */
+  for (uint32_t i = 1; nothing_new(importer, control, &acquire->seen); i++) {
+    if (i % 16) continue; /* the clock costs more than a look */
+    /* The producer's scan has taken the line away; back it is needed for the lease. */
+    __builtin_prefetch(attachment->mailbox->want, 1);
+    if (os_now() >= until) break;
+  }
   bool published = remember(importer, control, &acquire->seen);
+  if (published) fetch_seen(attachment, &acquire->seen);
   pthread_mutex_lock(&importer->object.mutex);
   attachment->spinners--;
   link_attachment_settle(attachment);

@@ -24,6 +24,8 @@ struct acquire {
   struct seen {     /* by a spinning acquire, before its last look */
     uint64_t head;
     uint32_t bell, changed;
+    const char *metadata; /* of slot 0 of the generation that was current */
+    uint64_t stride;
   } seen;
 };
 

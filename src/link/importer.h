@@ -327,6 +327,10 @@ int link_lease_release(struct link_attachment *attachment, uint32_t entry,
 /* Which frame comes next? False: none now. */
 bool link_choose(struct link_attachment *attachment, cudalink_policy policy, bool isolated,
                  struct link_pick *pick);
+/* Everything that taking the frame in that slot reads lies in the producer's cache: fetched all at once,
+ * it costs one way and not five. Without the mutex, too: to fetch from where nothing is does no harm. */
+void link_fetch_ahead(const struct link_attachment *attachment, const char *metadata,
+                      uint32_t slot);
 /* After the lease: says so to the producer, counts. */
 void link_confirm(struct link_attachment *attachment, cudalink_policy policy,
                   const struct link_pick *pick);

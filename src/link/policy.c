@@ -131,12 +131,9 @@ static bool choose(struct link_attachment *attachment, cudalink_policy policy,
   return false;
 }
 
-/* Everything that taking this frame reads next lies in the producer's cache: fetched all at once, it
- * costs one way and not five. */
-static void fetch_ahead(const struct link_attachment *attachment,
-                        const struct link_mapping *mapping, uint32_t slot) {
+void link_fetch_ahead(const struct link_attachment *attachment, const char *metadata,
+                      uint32_t slot) {
   const struct wire_control *control = attachment->control;
-  const char *metadata = link_mapping_metadata(mapping, slot);
   __builtin_prefetch(attachment->mailbox->want, 1);
   __builtin_prefetch(&control->st[slot & 63u]);
   __builtin_prefetch(&control->ready[slot & 63u]);
@@ -157,7 +154,7 @@ bool link_choose(struct link_attachment *attachment, cudalink_policy policy, boo
   }
   const struct link_mapping *mapping = link_mapping_find(attachment, pick->generation);
   if (!mapping) return false;
-  fetch_ahead(attachment, mapping, pick->slot);
+  link_fetch_ahead(attachment, link_mapping_metadata(mapping, pick->slot), pick->slot);
   return true;
 }
 

@@ -25,6 +25,10 @@ _Static_assert(sizeof(((cudalink_plane *)0)->name) == sizeof(((struct wire_plane
 
 /* Text of at most size - 1 bytes, cut between UTF-8 characters; the rest is zero. */
 static void encode_text(char *field, size_t size, const char *text) {
+  if (!text[0]) { /* as nearly always */
+    memset(field, 0, size);
+    return;
+  }
   size_t length = strnlen(text, size);
   if (length == size) {
     length = size - 1;

@@ -184,8 +184,10 @@ int bench_leave_out(struct bench_scene *scene, const char *format, ...)
 int bench_fail_library(struct bench_scene *scene, const char *call);
 void bench_value(struct bench_scene *scene, double value);
 
-/* The calling thread stays on a processor from here on: the producer on the first that we may use,
- * consumers on the others. Called after the library has started its threads, which stay free. */
+/* bench_processors.c: chosen anew before each row, for what else the machine does. */
+void bench_choose_processors(void);
+/* The calling thread stays on a processor from here on: the producer on the best one, consumers on the
+ * others. Called after the library has started its threads, which stay free. */
 void bench_pin_producer(void);
 void bench_pin_consumer(uint32_t seat);
 /* Waits, without sleeping long, until that process's main thread sleeps in the kernel. */

@@ -59,26 +59,6 @@ bool bench_stopped(struct bench_scene *scene) {
   return atomic_load(&scene->stop) || atomic_load(&scene->failed);
 }
 
-/* ---- processors ----------------------------------------------------------------------------- */
-
-static void pin(int wanted) {
-  cpu_set_t allowed, one;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
-  int count = CPU_COUNT(&allowed);
-  if (count < 2) return;
-  int place = wanted == 0 ? 0 : 1 + (wanted - 1) % (count - 1);
-  for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-    if (!CPU_ISSET(cpu, &allowed) || place-- > 0) continue;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    return;
-  }
-}
-
-void bench_pin_producer(void) { pin(0); }
-void bench_pin_consumer(uint32_t seat) { pin(1 + (int)seat); }
-
 /* ---- waiting for one another ---------------------------------------------------------------- */
 
 void bench_futex_wait(_Atomic uint32_t *word, uint32_t value) {
