@@ -236,12 +236,15 @@ static void copy_plane(cudalink_plane *plane, const struct wire_plane *wire) {
   memcpy(plane->strides, wire->strides, sizeof plane->strides);
 }
 
-static void decode_text(cudalink_frame *frame, const struct wire_header *header, bool invalid) {
+/* The text is copied only where there is one: straight out of shared memory, and ended then. */
+static void decode_text(cudalink_frame *frame, const void *metadata, bool invalid) {
   frame->flags &= ~(uint32_t)CUDALINK_FRAME_INVALID;
   frame->text[0] = '\0';
   if (!invalid) return;
   frame->flags |= CUDALINK_FRAME_INVALID;
-  memcpy(frame->text, header->text, sizeof frame->text);
+  memcpy(frame->text, (const char *)metadata + offsetof(struct wire_header, text),
+         sizeof frame->text);
+  COPY_ENDS(frame->text);
   frame->text[sizeof frame->text - 1] = '\0';
 }
 
@@ -281,14 +284,13 @@ int wire_place_check(const struct wire_place *place, uint64_t block_bytes) {
 }
 
 static int decode_frame(cudalink_frame *frame, const struct wire_header *header,
-                        const struct wire_limits *limits, bool invalid) {
+                        const struct wire_limits *limits) {
   cudalink_description *description = &frame->description;
   if (header->user_size > limits->user_size)
     return error_set(CUDALINK_ERROR_PROTOCOL, "user_size is %u, the channel has room for %u",
                      header->user_size, limits->user_size);
   frame->sequence = header->sequence;
   frame->timestamp = header->timestamp;
-  decode_text(frame, header, invalid);
   description->user_size = header->user_size;
   decode_picture(&description->picture, header);
   decode_timing(&description->timing, header);
@@ -305,11 +307,20 @@ static int decode_body(cudalink_frame *frame, const struct wire_header *header, 
   return beyond_slot(place->bytes, limits->slot_bytes);
 }
 
+/* All but the text. In two parts of a fixed size, which take a few instructions each. */
+static void copy_header(struct wire_header *header, const void *metadata) {
+  const size_t text = offsetof(struct wire_header, text);
+  const size_t behind = text + sizeof header->text;
+  memcpy(header, metadata, text);
+  memcpy((char *)header + behind, (const char *)metadata + behind,
+         offsetof(struct wire_header, reserved) - behind);
+  COPY_ENDS(header);
+}
+
 static int decode(cudalink_frame *frame, const void *metadata, const struct wire_limits *limits,
                   uint32_t known_flags, struct wire_place *place) {
   struct wire_header header;
-  memcpy(&header, metadata, sizeof header);
-  COPY_ENDS(&header);
+  copy_header(&header, metadata);
 
   cudalink_description *description = &frame->description;
   description->plane_count = 0;
@@ -317,7 +328,8 @@ static int decode(cudalink_frame *frame, const void *metadata, const struct wire
   place->block = 0;
   header.flags &= known_flags;
   bool invalid = header.flags == WIRE_HEADER_INVALID;
-  int status = decode_frame(frame, &header, limits, invalid);
+  decode_text(frame, metadata, invalid);
+  int status = decode_frame(frame, &header, limits);
   if (status == CUDALINK_OK && !invalid)
     status = decode_body(frame, &header, (const char *)metadata + sizeof header, limits, place);
   if (status < 0) { /* a caller that goes on regardless finds nothing to touch */
