@@ -13,12 +13,24 @@
 
 #define ASK_STEP 100000000 /* ns between two questions whether the GPU is lost */
 
+#define ROW 8 /* slots; most channels have no more */
+
+static bool any_queued(const uint64_t queued_in[ROW]) {
+  uint64_t any = 0;
+  for (uint32_t s = 0; s < ROW; s++)
+    any |= queued_in[s];
+  return any != 0;
+}
+
 static uint64_t oldest_under_way(const struct link_exporter *exporter) {
   uint64_t oldest = UINT64_MAX;
   if (exporter->lost) return oldest; /* a dead context runs nothing */
-  for (uint32_t s = 0; s < WIRE_MAX_SLOTS; s++) {
-    uint64_t queued = exporter->queued_in[s];
-    if (queued && queued < oldest && !link_slot_landed(exporter, s)) oldest = queued;
+  for (uint32_t row = 0; row < WIRE_MAX_SLOTS; row += ROW) {
+    if (!any_queued(&exporter->queued_in[row])) continue;
+    for (uint32_t s = row; s < row + ROW; s++) {
+      uint64_t queued = exporter->queued_in[s];
+      if (queued && queued < oldest && !link_slot_landed(exporter, s)) oldest = queued;
+    }
   }
   return oldest;
 }

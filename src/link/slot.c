@@ -24,37 +24,65 @@ uint64_t link_position(const struct link_member *member) {
   return cursor > joined ? cursor : joined;
 }
 
-/* Is `word` of entry e a lease that still counts? */
-static uint64_t held(const struct link_member *member, uint32_t entry, memory_order order) {
-  uint64_t want = atomic_load_explicit(&member->mailbox->want[entry], order);
+/* The lease in that entry, if it still counts; else 0. */
+static inline uint64_t held(const struct wire_mailbox *mailbox, uint32_t entry,
+                            memory_order order) {
+  uint64_t want = atomic_load_explicit(&mailbox->want[entry], order);
   if (!want) return 0;
   /* acquire: pairs with the release (or the stream's write) of done, behind the last read. */
-  if (atomic_load_explicit(&member->mailbox->done[entry], memory_order_acquire) == want) return 0;
+  if (atomic_load_explicit(&mailbox->done[entry], memory_order_acquire) == want) return 0;
   return want;
 }
 
 uint64_t link_entry_held(const struct link_member *member, uint32_t entry) {
-  return held(member, entry, memory_order_seq_cst);
+  return held(member->mailbox, entry, memory_order_seq_cst);
 }
 
-static bool anyone_wants(const struct link_exporter *exporter, uint64_t number, uint32_t slot,
-                         memory_order order) {
-  uint64_t generation = number & WIRE_GENERATION_MASK;
+/* Most members hold nothing, and may hold one: both entries at once. A recording has each of its own. */
+static inline bool is_idle(const struct link_member *member, memory_order order) {
+#ifdef CUDALINK_TRACE
+  (void)member, (void)order;
+  return false;
+#else
+  const struct wire_mailbox *mailbox = member->mailbox;
+  uint64_t first = atomic_load_explicit(&mailbox->want[0], order);
+  uint64_t second = atomic_load_explicit(&mailbox->want[1], order);
+  return !(first | second) && member->entries <= 2;
+#endif
+}
+
+static inline bool is_in(uint64_t want, const struct link_generation *generation) {
+  return want && wire_lease_generation(want) == (generation->number & WIRE_GENERATION_MASK);
+}
+
+bool link_slot_wanted(const struct link_exporter *exporter,
+                      const struct link_generation *generation, uint32_t slot) {
   LINK_EACH_MEMBER(exporter, m) {
     const struct link_member *member = &exporter->members[m];
+    if (is_idle(member, memory_order_seq_cst)) continue;
     for (uint32_t e = 0; e < member->entries; e++) {
-      uint64_t want = held(member, e, order);
+      uint64_t want = held(member->mailbox, e, memory_order_seq_cst);
       TRACE(SCAN, m, e, slot, want);
-      if (want && wire_lease_slot(want) == slot && wire_lease_generation(want) == generation)
-        return true;
+      if (is_in(want, generation) && wire_lease_slot(want) == slot) return true;
     }
   }
   return false;
 }
 
-bool link_slot_wanted(const struct link_exporter *exporter,
-                      const struct link_generation *generation, uint32_t slot) {
-  return anyone_wants(exporter, generation->number, slot, memory_order_seq_cst);
+/* The slots of that generation that somebody seems to want, as a mask. */
+static uint64_t wanted_slots(const struct link_exporter *exporter,
+                             const struct link_generation *generation) {
+  uint64_t wanted = 0;
+  LINK_EACH_MEMBER(exporter, m) {
+    const struct link_member *member = &exporter->members[m];
+    if (is_idle(member, memory_order_relaxed)) continue;
+    for (uint32_t e = 0; e < member->entries; e++) {
+      uint64_t want = held(member->mailbox, e, memory_order_relaxed);
+      TRACE(SCAN, m, e, WIRE_MAX_SLOTS, want);
+      if (is_in(want, generation)) wanted |= UINT64_C(1) << wire_lease_slot(want);
+    }
+  }
+  return wanted;
 }
 
 /* The slot of the newest finished frame, which consumers of ready_only may be about to take. */
@@ -101,16 +129,13 @@ static void pass_over_voids(struct link_exporter *exporter, uint64_t sequence) {
 
 /* Mark, scan, and keep it or take the mark back. */
 static bool take(struct link_exporter *exporter, uint32_t slot) {
-  uint64_t number = exporter->current->number;
-  if (anyone_wants(exporter, number, slot, memory_order_relaxed))
-    return false; /* so marks are rare */
   wire_word *st = &exporter->control->st[slot].word;
   uint64_t old = atomic_load_explicit(st, memory_order_relaxed);
   TRACE_BEGIN();
   /* seq_cst: pairs with the consumer's load of st after its store of want (link_lease_take). */
   atomic_store(st, 0);
   TRACE_END(MARK, slot, old, 0, 0);
-  if (!anyone_wants(exporter, number, slot, memory_order_seq_cst)) return true;
+  if (!link_slot_wanted(exporter, exporter->current, slot)) return true;
   TRACE_BEGIN();
   /* release: the frame is as whole as it was; whoever sees `old` again sees its pixels. */
   atomic_store_explicit(st, old, memory_order_release);
@@ -122,8 +147,10 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
   struct link_generation *current = exporter->current;
   uint64_t needed = least_position(exporter);
   int32_t finished = any_ready_only(exporter) ? newest_finished(exporter) : -1;
-  uint32_t start = (uint32_t)(exporter->newest_slot + 1);
-  uint32_t slots = current->geometry.slots, in_flight = 0;
+  uint32_t start = (uint32_t)(exporter->newest_slot + 1); /* at most `slots` */
+  uint32_t slots = current->geometry.slots, in_flight = 0, slot = start < slots ? start : 0;
+  uint64_t wanted = 0;
+  bool looked = false;
   *why = LINK_BLOCKED_LEASE;
   /* The index remembers 64 numbers: an older frame must not be needed any more. */
   if (needed > exporter->head_sequence) {
@@ -133,8 +160,7 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
     return -1;
   }
   link_group_settle(exporter);
-  for (uint32_t i = 0; i < slots; i++) {
-    uint32_t slot = (start + i) % slots;
+  for (uint32_t i = 0; i < slots; i++, slot = slot + 1 < slots ? slot + 1 : 0) {
     if ((int32_t)slot == exporter->newest_slot || (int32_t)slot == finished) continue;
     if (!link_slot_landed(exporter, slot)) {
       in_flight++;
@@ -146,6 +172,9 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
       continue;
     }
     if (current->group_hold[slot]) continue;
+    if (!looked) wanted = wanted_slots(exporter, current);
+    looked = true;
+    if (wanted >> slot & 1) continue; /* so marks are rare */
     if (!take(exporter, slot)) continue;
     current->frame_in[slot] = 0;
     if (current->shared_slots >> slot & 1) link_share_leave_slot(exporter, current, slot);
