@@ -125,6 +125,12 @@ struct gpu_operations {
   /* Everything queued so far, then these stores in this order. All or nothing is queued. */
   int (*stream_write)(struct gpu_device *device, cudalink_stream stream,
                       const struct gpu_write *writes, uint32_t count);
+  /* stream_check first. NULL on host. */
+  int (*stream_check_write)(struct gpu_device *device, cudalink_stream stream,
+                            const struct gpu_write *writes, uint32_t count);
+  /* stream_write, not COMPLETE, by a thread that has the device's context current. NULL on host. */
+  int (*stream_write_here)(struct gpu_device *device, cudalink_stream stream,
+                           const struct gpu_write *writes, uint32_t count);
   /* One store, after everything queued so far on all of these streams. */
   int (*streams_write)(struct gpu_device *device, const cudalink_stream *streams, uint32_t count,
                        const struct gpu_write *write);
@@ -141,6 +147,10 @@ struct gpu_operations {
    * what was asked for, or not so large; says what it is, with the numbers. */
   int (*stream_send)(struct gpu_device *device, cudalink_stream stream,
                      const struct gpu_copy *copy);
+  /* stream_check first. NULL on host. *current: this thread has the device's context current, and keeps
+   * it. */
+  int (*stream_check_send)(struct gpu_device *device, cudalink_stream stream,
+                           const struct gpu_copy *copy, bool *current);
   /* Makes what sends into this and later blocks use, where making it may wait for the GPU: an exporter's open
    * is the time. What can't be made is done without. NULL on host. */
   void (*send_prepare)(struct gpu_device *device, const struct gpu_block *block, uint32_t slots);

@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/nvtx.h"
-#include "link/exporter.h"
-#include "link/trace.h"
+#include "link/send.h"
 
 #define LOOK_STEP 100000 /* ns: a GPU wakes nobody, so its words are looked at */
 
@@ -18,11 +17,17 @@ struct begin {
   struct link_exporter *exporter;
   bool shared;    /* the frame lies elsewhere */
   uint64_t bytes; /* of the frame */
-  uint64_t deadline, sleep_until;
+  int64_t timeout;
+  uint64_t deadline; /* 0 until the first look found nothing: a slot that is free costs no clock */
+  uint64_t sleep_until;
   struct link_want want;
   int32_t slot;
   bool waited;
 };
+
+static void set_deadline(struct begin *begin) {
+  if (!begin->deadline) begin->deadline = os_deadline(begin->timeout);
+}
 
 /* What the slot must hold. */
 static uint64_t room(const struct begin *begin) { return begin->shared ? 0 : begin->bytes; }
@@ -50,6 +55,7 @@ static enum step look(struct begin *begin, const cudalink_description *descripti
     begin->slot = link_own_slot(exporter, exporter->last_sequence + 1, &why);
     if (begin->slot >= 0) return STEP_FOUND;
   }
+  set_deadline(begin);
   uint64_t now = os_now(), next;
   if (link_evict_due(exporter, now, why, &next)) return STEP_AGAIN;
   begin->sleep_until = next < begin->deadline ? next : begin->deadline;
@@ -128,6 +134,7 @@ static int find_slot(struct begin *begin, const cudalink_description *descriptio
     if (step == STEP_FOUND) break;
     if (step == STEP_AGAIN) continue;
     if (step == STEP_MOVE) {
+      set_deadline(begin); /* before memory is made, which takes time */
       if (!exporter->begun_generation) status = prepare(begin);
       if (status == CUDALINK_OK) begin->slot = landed_slot(exporter);
       if (status < 0 || begin->slot >= 0) break;
@@ -179,13 +186,18 @@ static void fetch_ahead(const struct link_exporter *exporter) {
   __builtin_prefetch(&control->index[exporter->begun_sequence % WIRE_INDEX_SIZE], 1);
 }
 
+/* As link_generation_wanted has it, without a look at how many slots are wanted. */
+static bool fits(const struct begin *begin, const cudalink_description *description) {
+  const struct link_generation *current = begin->exporter->current;
+  return current && !begin->exporter->must_move && room(begin) <= current->geometry.slot_bytes &&
+         description->plane_count <= current->geometry.plane_count;
+}
+
 /* The announced slot serves when the frame fits; otherwise the announcement is void. */
 static bool use_announced(struct begin *begin, const cudalink_description *description) {
   struct link_exporter *exporter = begin->exporter;
   if (!exporter->announced) return false;
-  bool must;
-  link_generation_wanted(exporter, description, room(begin), &begin->want, &must);
-  if (!must) return true;
+  if (fits(begin, description)) return true;
   link_withdraw(exporter);
   return false;
 }
@@ -276,23 +288,23 @@ static int check_user_size(const struct link_exporter *exporter,
                    exporter->user_size);
 }
 
-static int begin_frame(cudalink_exporter handle, const cudalink_description *description,
-                       int64_t timeout, bool shared, cudalink_slot *slot) {
+/* Begun and locked, unless it fails. */
+static int begin_frame(struct begin *begin, cudalink_exporter handle,
+                       const cudalink_description *description, cudalink_slot *slot) {
   if (!description || !slot)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "cudalink_exporter_begin: %s is NULL",
                      description ? "slot" : "description");
   NVTX_INNER_RANGE("cudalink.exporter.begin");
-  struct begin begin = {.shared = shared, .deadline = os_deadline(timeout)};
   struct link_exporter *exporter = NULL;
   int status = link_exporter_lock(handle, "cudalink_exporter_begin", &exporter);
   if (status < 0) return status;
-  begin.exporter = exporter;
+  begin->exporter = exporter;
   status = check_user_size(exporter, description);
   if (status == CUDALINK_OK && exporter->begun != LINK_IDLE)
     status = error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                        "channel '%s': a frame is begun already; publish or abandon it first",
                        exporter->name);
-  if (status == CUDALINK_OK) status = begin_locked(&begin, description, handle.id, slot);
+  if (status == CUDALINK_OK) status = begin_locked(begin, description, handle.id, slot);
   if (status < 0) {
     link_owner_collect(exporter);
     link_exporter_unlock(exporter);
@@ -300,24 +312,42 @@ static int begin_frame(cudalink_exporter handle, const cudalink_description *des
   }
   /* Lets go of the mutex for memory. Still BEGINNING: neither close nor another thread ends it. */
   if (exporter->only) {
-    status = link_only_begin(exporter, begin.deadline, slot);
+    set_deadline(begin);
+    status = link_only_begin(exporter, begin->deadline, slot);
   } else {
-    status = link_isolated_make(exporter, exporter->begun_generation);
+    if (exporter->isolated_mask) status = link_isolated_make(exporter, exporter->begun_generation);
     prepare_outlet(exporter);
   }
   exporter->begun = LINK_BEGUN;
   if (status < 0) link_end_begun(exporter);
   if (exporter->closing) link_changed(exporter);
-  link_exporter_unlock(exporter);
+  if (status != CUDALINK_OK) link_exporter_unlock(exporter);
+  return status;
+}
+
+int link_begin_locked(cudalink_exporter handle, const cudalink_description *description,
+                      int64_t timeout, cudalink_slot *slot, struct link_exporter **locked) {
+  struct begin begin = {.timeout = timeout};
+  int status = begin_frame(&begin, handle, description, slot);
+  *locked = begin.exporter;
+  return status;
+}
+
+static int begin_unlocked(struct begin *begin, cudalink_exporter handle,
+                          const cudalink_description *description, cudalink_slot *slot) {
+  int status = begin_frame(begin, handle, description, slot);
+  if (status == CUDALINK_OK) link_exporter_unlock(begin->exporter);
   return status;
 }
 
 int cudalink_exporter_begin(cudalink_exporter handle, const cudalink_description *description,
                             int64_t timeout, cudalink_slot *slot) {
-  return begin_frame(handle, description, timeout, false, slot);
+  struct begin begin = {.timeout = timeout};
+  return begin_unlocked(&begin, handle, description, slot);
 }
 
 int link_begin_shared(cudalink_exporter handle, const cudalink_description *description,
                       int64_t timeout, cudalink_slot *slot) {
-  return begin_frame(handle, description, timeout, true, slot);
+  struct begin begin = {.shared = true, .timeout = timeout};
+  return begin_unlocked(&begin, handle, description, slot);
 }

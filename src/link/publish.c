@@ -11,8 +11,8 @@
 
 #include "base/nvtx.h"
 #include "gpu/streams.h"
-#include "link/exporter.h"
 #include "link/pool.h"
+#include "link/send.h"
 #include "link/trace.h"
 
 #define DIRECT_WAKES 1 /* with more sleepers than this, waking is left to the service thread */
@@ -23,7 +23,9 @@ static bool must_leave(const struct link_exporter *exporter, uint32_t *sleepers)
   LINK_EACH_MEMBER(exporter, m) {
     const struct wire_mailbox *mailbox = exporter->mailboxes[m];
     uint32_t arming = atomic_load(&mailbox->armed);
-    *sleepers += atomic_load(&mailbox->asleep) != 0;
+    uint32_t asleep = atomic_load(&mailbox->asleep);
+    if (!(arming | asleep)) continue;
+    *sleepers += asleep != 0;
     if (*sleepers > DIRECT_WAKES || (arming && arming != exporter->members[m].rung)) return true;
   }
   return false;
@@ -125,16 +127,20 @@ static void announce(struct link_exporter *exporter) {
 /* ---- publishing ------------------------------------------------------------------------------- */
 
 /* Queues the words that say how far this frame is. All or nothing. */
-static int queue_words(struct link_publish *publish, uint32_t slot, uint64_t sequence) {
+static int queue_words(struct link_publish *publish, uint32_t slot, uint64_t sequence, bool here) {
   struct link_exporter *exporter = publish->exporter;
+  const struct gpu_operations *operations = exporter->device->operations;
   struct gpu_write writes[LINK_MAX_MEMBERS + 1];
   uint32_t count = 0;
   freshen_old(exporter, slot, sequence);
   LINK_EACH_OF(exporter->gpu_wait_mask, m)
     writes[count++] = (struct gpu_write){&exporter->mailboxes[m]->mirror[slot], sequence};
   writes[count++] = (struct gpu_write){&exporter->control->ready[slot].word, sequence};
-  int status =
-      exporter->device->operations->stream_write(exporter->device, publish->stream, writes, count);
+  int (*write)(struct gpu_device *, cudalink_stream, const struct gpu_write *, uint32_t) =
+      !publish->checked ? operations->stream_check_write
+      : here            ? operations->stream_write_here
+                        : operations->stream_write;
+  int status = write(exporter->device, publish->stream, writes, count);
   if (status < 0) return status;
   exporter->queued_in[slot] = sequence;
   LINK_EACH_OF(exporter->gpu_wait_mask & ~exporter->mirrored_mask, m)
@@ -221,14 +227,14 @@ static void show_on_outlet(struct link_exporter *exporter, uint64_t now) {
   link_outlet_account(exporter->outlet, &exporter->statistics);
 }
 
-static int finish(struct link_publish *publish) {
+static int finish(struct link_publish *publish, bool here) {
   struct link_exporter *exporter = publish->exporter;
   struct link_generation *generation = exporter->begun_generation;
   uint32_t slot = exporter->begun_slot;
   uint64_t sequence = exporter->begun_sequence, now = os_now();
   if (publish->share && !can_share(exporter, publish->share)) return 1;
   describe(publish, now);
-  int status = queue_words(publish, slot, sequence);
+  int status = queue_words(publish, slot, sequence, here);
   if (status < 0) return status;
   if (exporter->announced) {
     exporter->announced = false;
@@ -242,13 +248,15 @@ static int finish(struct link_publish *publish) {
   exporter->left_on = (cudalink_stream){0};
   exporter->statistics.shared += publish->share != NULL;
   count(exporter, now);
-  link_group_queue(exporter, generation, slot, sequence);
-  link_group_dispatch(exporter);
+  if (exporter->grouped) {
+    link_group_queue(exporter, generation, slot, sequence);
+    link_group_dispatch(exporter);
+  }
   announce(exporter);
   link_ring(exporter); /* for both */
   if (exporter->retired_bytes) link_unpin_released(exporter);
   if (exporter->older) link_generation_collect(exporter);
-  link_owner_collect(exporter);
+  if (exporter->owners) link_owner_collect(exporter);
   return CUDALINK_OK;
 }
 
@@ -397,7 +405,6 @@ static int follow_up(struct link_exporter *exporter, cudalink_stream stream) {
   struct gpu_device *device = exporter->device;
   const struct gpu_operations *operations = device->operations;
   int status = CUDALINK_OK;
-  if (!exporter->export_sync && !exporter->flush_probe) return status;
   exporter->inside++; /* keeps the record */
   pthread_mutex_unlock(&exporter->object.mutex);
   if (exporter->export_sync)
@@ -412,25 +419,37 @@ static int follow_up(struct link_exporter *exporter, cudalink_stream stream) {
 
 /* The last step of a publish, which ended with `status`. */
 static int followed(struct link_publish *publish, int status) {
+  const struct link_exporter *exporter = publish->exporter;
   publish->published = status == CUDALINK_OK;
-  if (publish->published) status = follow_up(publish->exporter, publish->stream);
+  if (publish->published && (exporter->export_sync || exporter->flush_probe))
+    status = follow_up(publish->exporter, publish->stream);
   link_exporter_unlock(publish->exporter);
   return status;
 }
 
-int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, const char *call) {
-  struct link_exporter *exporter = NULL;
-  int status = link_refuse_event(publish->stream, call);
-  if (status < 0) return status;
-  status = link_lock_begun(handle, publish->slot, call, &exporter);
-  if (status < 0) return status;
-  publish->exporter = exporter;
+/* May the stream be checked where its words are queued? Nothing else is queued before that, and nobody looks at
+ * what was described by then. */
+static bool checks_late(const struct link_publish *publish) {
+  const struct link_exporter *exporter = publish->exporter;
+  return exporter->device->operations->stream_check_write && !exporter->only && !exporter->outlet &&
+         !exporter->isolated_mask && !publish->share;
+}
+
+static int check_stream(struct link_publish *publish) {
+  struct gpu_device *device = publish->exporter->device;
+  if (publish->checked || checks_late(publish)) return CUDALINK_OK;
+  publish->checked = true;
+  return device->operations->stream_check(device, publish->stream);
+}
+
+int link_publish_locked(struct link_publish *publish, bool here) {
+  struct link_exporter *exporter = publish->exporter;
+  int status = CUDALINK_OK;
   /* A send's own copy: its words come behind that. */
   if (publish->checked && gpu_stream_is(exporter->left_on, publish->stream))
     exporter->left_on = (cudalink_stream){0};
-  status = finish_left(exporter); /* it may have been tried before */
-  if (status == CUDALINK_OK && !publish->checked)
-    status = exporter->device->operations->stream_check(exporter->device, publish->stream);
+  if (exporter->left_on.kind) status = finish_left(exporter); /* it may have been tried before */
+  if (status == CUDALINK_OK) status = check_stream(publish);
   if (status == CUDALINK_OK && exporter->only) {
     status =
         publish->invalid ? refuse_invalid(exporter) : link_only_publish(exporter, publish->stream);
@@ -451,10 +470,17 @@ int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, c
     link_note_left(exporter, status < 0 ? on : publish->stream);
     if (exporter->closing) link_changed(exporter);
   }
-  if (status == CUDALINK_OK) status = finish(publish);
+  if (status == CUDALINK_OK) status = finish(publish, here);
   /* The old wire's copy, on a stream that the caller does not know, reads what is the caller's again. */
   if (status != CUDALINK_OK && publish->share && complete) finish_left(exporter);
   return followed(publish, status);
+}
+
+int link_publish_frame(struct link_publish *publish, cudalink_exporter handle, const char *call) {
+  int status = link_refuse_event(publish->stream, call);
+  if (status == CUDALINK_OK)
+    status = link_lock_begun(handle, publish->slot, call, &publish->exporter);
+  return status < 0 ? status : link_publish_locked(publish, false);
 }
 
 int cudalink_exporter_publish(cudalink_exporter handle, const cudalink_slot *slot,

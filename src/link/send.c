@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/nvtx.h"
-#include "link/exporter.h"
+#include "link/send.h"
 
 #define MOST_COPIES 4096 /* of one frame: each is a call of the driver */
 
@@ -21,6 +21,8 @@ struct send {
   const void *user;
   cudalink_stream stream;
   cudalink_stream on; /* that the copies run on */
+  bool checked;       /* the stream was; else its one copy does that */
+  bool here;          /* the device's context is current anyway */
   bool queued;        /* something there may write to the slot */
 };
 
@@ -62,7 +64,9 @@ static struct rows find_rows(const cudalink_plane *plane, const int64_t *strides
 static int queue_copy(struct send *send, const struct gpu_copy *copy) {
   NVTX_INNER_RANGE("cudalink.exporter.memcpy");
   struct gpu_device *device = send->exporter->device;
-  int status = device->operations->stream_send(device, send->on, copy);
+  const struct gpu_operations *operations = device->operations;
+  int status = send->checked ? operations->stream_send(device, send->on, copy)
+                             : operations->stream_check_send(device, send->on, copy, &send->here);
   send->queued |= status == CUDALINK_OK;
   return status;
 }
@@ -230,7 +234,10 @@ static int copy_frame(struct send *send, uint64_t bytes, char *slot) {
   bool complete = send->stream.kind == CUDALINK_STREAM_KIND_COMPLETE;
   cudalink_stream own = exporter->copy_stream;
   send->on = own.kind && (complete || exporter->own_stream) ? own : send->stream;
-  int status = operations->stream_check(device, send->stream);
+  /* One copy on the stream itself: it checks that on the way. */
+  send->checked =
+      send->sources || complete || exporter->own_stream || !operations->stream_check_send;
+  int status = send->checked ? operations->stream_check(device, send->stream) : CUDALINK_OK;
   if (status == CUDALINK_OK && own.kind && exporter->own_stream && !complete)
     status = operations->stream_after(device, own, send->stream);
   if (status == CUDALINK_OK) status = queue_copies(send, bytes, slot);
@@ -253,16 +260,37 @@ static void abandon(const struct send *send, const cudalink_slot *slot) {
   cudalink_exporter_abandon(send->handle, slot, CUDALINK_STREAM_COMPLETE);
 }
 
-static int send_begun(struct send *send, const cudalink_slot *slot) {
+/* Not inlined: so that the calls of the driver find the stack near. */
+__attribute__((noinline, cold)) static int fail(const struct send *send, const cudalink_slot *slot,
+                                                int status) {
+  char sentence[512];
+  strncpy(sentence, cudalink_last_error(), sizeof sentence - 1);
+  sentence[sizeof sentence - 1] = 0;
+  abandon(send, slot);
+  return error_set(status, "%s", sentence);
+}
+
+/* Publishes what was copied, if that went well, and lets go of the mutex. */
+static int publish_copied(struct send *send, const cudalink_slot *slot, int status,
+                          struct link_publish *publish) {
+  struct link_exporter *exporter = send->exporter;
+  *publish = (struct link_publish){
+      .exporter = exporter, .slot = slot, .stream = send->stream, .checked = true};
+  if (status == CUDALINK_OK && !exporter->closing) return link_publish_locked(publish, send->here);
+  if (exporter->closing) link_changed(exporter);
+  link_object_unlock(exporter);
+  return status == CUDALINK_OK ? link_publish_frame(publish, send->handle, send->call) : status;
+}
+
+/* With the mutex, which it lets go of. */
+static int send_locked(struct send *send, const cudalink_slot *slot) {
   NVTX_RANGE("cudalink.exporter", slot->index);
-  struct link_exporter *exporter = NULL;
-  int status = link_lock_begun(send->handle, slot, send->call, &exporter);
-  if (status < 0) return status;
+  struct link_exporter *exporter = send->exporter;
+  struct link_publish publish;
   uint64_t bytes = exporter->description_bytes;
-  send->exporter = exporter;
   exporter->begun = LINK_PUBLISHING; /* nobody else ends this frame while it is copied */
   link_object_unlock(exporter);
-  status = copy_frame(send, bytes, slot->data);
+  int status = copy_frame(send, bytes, slot->data);
   if (status == CUDALINK_OK && slot->user)
     link_copy_user(slot->user, send->user, send->description->user_size);
   pthread_mutex_lock(&exporter->object.mutex);
@@ -270,16 +298,8 @@ static int send_begun(struct send *send, const cudalink_slot *slot) {
   if (status == CUDALINK_OK) exporter->statistics.copies++;
   if (send->queued)
     link_note_left(exporter, send->on); /* a close may end the frame before its publish */
-  if (exporter->closing) link_changed(exporter);
-  link_object_unlock(exporter);
-  struct link_publish publish = {.slot = slot, .stream = send->stream, .checked = true};
-  if (status == CUDALINK_OK) status = link_publish_frame(&publish, send->handle, send->call);
-  if (status == CUDALINK_OK || publish.published) return status;
-  char sentence[512];
-  strncpy(sentence, cudalink_last_error(), sizeof sentence - 1);
-  sentence[sizeof sentence - 1] = 0;
-  abandon(send, slot);
-  return error_set(status, "%s", sentence);
+  status = publish_copied(send, slot, status, &publish);
+  return status == CUDALINK_OK || publish.published ? status : fail(send, slot, status);
 }
 
 int link_send_begun(cudalink_exporter handle, const cudalink_description *description,
@@ -291,7 +311,18 @@ int link_send_begun(cudalink_exporter handle, const cudalink_description *descri
                       .data = data,
                       .user = user,
                       .stream = stream};
-  return send_begun(&send, slot);
+  int status = link_lock_begun(handle, slot, call, &send.exporter);
+  return status < 0 ? status : send_locked(&send, slot);
+}
+
+/* The mutex is kept behind begin, unless somebody waits for what comes with letting it go. */
+static int begin(struct send *send, int64_t timeout, cudalink_slot *slot) {
+  int status = link_begin_locked(send->handle, send->description, timeout, slot, &send->exporter);
+  if (status != CUDALINK_OK) return status;
+  struct link_exporter *exporter = send->exporter;
+  if (!exporter->closing && !exporter->ended && !exporter->let_go) return CUDALINK_OK;
+  link_exporter_unlock(exporter);
+  return link_lock_begun(send->handle, slot, send->call, &send->exporter);
 }
 
 static int send_frame(struct send *send, int64_t timeout) {
@@ -300,9 +331,8 @@ static int send_frame(struct send *send, int64_t timeout) {
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: description is NULL", send->call);
   int status = link_refuse_event(send->stream, send->call);
   if (status == CUDALINK_OK && (send->sources || !send->data)) status = check_sources(send);
-  if (status == CUDALINK_OK)
-    status = cudalink_exporter_begin(send->handle, send->description, timeout, &slot);
-  return status != CUDALINK_OK ? status : send_begun(send, &slot);
+  if (status == CUDALINK_OK) status = begin(send, timeout, &slot);
+  return status != CUDALINK_OK ? status : send_locked(send, &slot);
 }
 
 int cudalink_exporter_send(cudalink_exporter handle, const cudalink_description *description,

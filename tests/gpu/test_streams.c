@@ -45,6 +45,11 @@ static void publish(struct channel *channel, cudalink_stream stream) {
 
 /* ---- refused streams ------------------------------------------------------------------------------------- */
 
+static int send(const struct channel *channel, void *source, cudalink_stream stream) {
+  return cudalink_exporter_send(channel->exporter, &channel->description, source, NULL, stream,
+                                10 * SECOND);
+}
+
 TEST(capturing_stream_is_refused, 60) {
   struct channel channel;
   cudalink_slot slot;
@@ -124,6 +129,12 @@ TEST(stream_not_said_is_refused, 60) {
   CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, (cudalink_stream){.kind = 77}),
                CUDALINK_ERROR_STREAM);
   CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, CUDALINK_STREAM_LEGACY));
+  void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, channel.stream);
+  CHECK_STATUS(send(&channel, source, (cudalink_stream){0}), CUDALINK_ERROR_STREAM);
+  CHECK_STATUS(send(&channel, source, ON(NULL)), CUDALINK_ERROR_STREAM);
+  CHECK_CONTAINS(cudalink_last_error(), "CUDALINK_STREAM_LEGACY");
+  CHECK_STATUS(send(&channel, source, (cudalink_stream){.kind = 77}), CUDALINK_ERROR_STREAM);
+  CHECK_OK(send(&channel, source, CUDALINK_STREAM_LEGACY));
   publish(&channel, CUDALINK_STREAM_PER_THREAD);
   publish(&channel, CUDALINK_STREAM_COMPLETE);
   close_channel(&channel);
@@ -142,6 +153,10 @@ TEST(stream_of_another_device_is_refused, 60) {
   CHECK_CONTAINS(cudalink_last_error(), "GPU 1");
   CHECK_CONTAINS(cudalink_last_error(), "GPU 0");
   CHECK_OK(cudalink_exporter_publish(channel.exporter, &slot, ON(channel.stream)));
+  void *source = gpu_memory(GPU_MEMORY_DEVICE, channel.bytes, stream);
+  CHECK_STATUS(send(&channel, source, ON(stream)), CUDALINK_ERROR_STREAM);
+  CHECK_CONTAINS(cudalink_last_error(), "GPU 1");
+  CHECK_OK(send(&channel, source, ON(channel.stream)));
   close_channel(&channel);
 }
 

@@ -30,7 +30,7 @@ static int open_device(int32_t ordinal, struct cuda_device **out) {
   const struct cuda_driver *driver;
   int status = cuda_driver_load(&driver);
   if (status < 0) return status;
-  struct cuda_device *device = calloc(1, sizeof *device);
+  struct cuda_device *device = cuda_device_new();
   if (!device) return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for a device record");
   device->driver = driver;
   device->gpu.ordinal = ordinal;

@@ -16,6 +16,8 @@
  * A graph holds plain addresses: the driver's number of the source's allocation is part of the key,
  * so a source that was freed is never read through one.
  */
+#include <string.h>
+
 #include "gpu/cuda/cuda.h"
 
 #define FEWEST 8 /* graphs for memory of the context: two buffers and four slots */
@@ -77,6 +79,7 @@ static CUresult make(struct cuda_device *device, bool mapped, uint32_t count,
 void cuda_copies_drop(struct cuda_device *device) {
   for (uint32_t i = 0; i < device->copy_count; i++)
     device->driver->cuGraphExecDestroy(device->copies[i].exec);
+  memset(device->copies, 0, sizeof device->copies);
   device->copy_count = 0;
   for (uint32_t i = 0; i < 2; i++)
     if (device->copy_graphs[i]) device->driver->cuGraphDestroy(device->copy_graphs[i]);
@@ -116,13 +119,13 @@ void cuda_send_prepare(struct gpu_device *gpu, const struct gpu_block *block, ui
 
 static bool is_same(const struct cuda_copy *kept, const struct gpu_copy *copy,
                     const struct cuda_source *source) {
-  return kept->buffer == source->buffer && kept->copy.target == copy->target &&
-         kept->copy.source == copy->source && kept->copy.bytes == copy->bytes;
+  return kept->target == copy->target && kept->source == copy->source &&
+         kept->buffer == source->buffer && kept->bytes == copy->bytes;
 }
 
 /* The graph that copies so, or else the one of its sort that was not used for longest; NULL: there is none. */
-static struct cuda_copy *find(struct cuda_device *device, const struct gpu_copy *copy,
-                              const struct cuda_source *source) {
+static struct cuda_copy *search(struct cuda_device *device, const struct gpu_copy *copy,
+                                const struct cuda_source *source) {
   struct cuda_copy *oldest = NULL;
   for (uint32_t i = 0; i < device->copy_count; i++) {
     struct cuda_copy *place = &device->copies[i];
@@ -139,7 +142,9 @@ static void point(struct cuda_device *device, struct cuda_copy *place, const str
   const struct cuda_driver *driver = device->driver;
   CUDA_MEMCPY3D params = params_of(copy, CU_MEMORYTYPE_DEVICE);
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  place->copy = *copy;
+  place->target = copy->target;
+  place->source = copy->source;
+  place->bytes = copy->bytes;
   place->buffer = source->buffer;
   driver->cuThreadExchangeStreamCaptureMode(&mode);
   place->plain = driver->cuGraphExecMemcpyNodeSetParams(place->exec, place->node, &params,
@@ -147,29 +152,32 @@ static void point(struct cuda_device *device, struct cuda_copy *place, const str
   driver->cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* Under the mutex. NULL: a plain copy is needed. */
+/* Under the mutex. NULL: a plain copy is needed. Slots and sources mostly come in turns: what followed the last
+ * copy once is looked at first. */
 static CUgraphExec graph_for(struct cuda_device *device, const struct gpu_copy *copy,
                              const struct cuda_source *source) {
-  struct cuda_copy *place = find(device, copy, source);
-  if (!place) return NULL;
-  if (!is_same(place, copy, source)) point(device, place, copy, source);
+  struct cuda_copy *last = &device->copies[device->copy_last];
+  struct cuda_copy *place = &device->copies[last->next];
+  if (!is_same(place, copy, source)) {
+    place = search(device, copy, source);
+    if (!place) return NULL;
+    if (!is_same(place, copy, source)) point(device, place, copy, source);
+  }
+  device->copy_last = last->next = (uint32_t)(place - device->copies);
   place->used = ++device->sends;
   return place->plain ? NULL : place->exec;
 }
 
-/* 1: a plain copy is needed. No capture minds a launch. */
+/* 1: a plain copy is needed. No capture minds a launch. With the context current. */
 static int copy_by_graph(struct cuda_device *device, CUstream stream, const struct gpu_copy *copy,
                          const struct cuda_source *source) {
-  bool pushed;
-  int status = cuda_enter_quickly(device, &pushed);
-  if (status < 0) return status;
   pthread_mutex_lock(&device->mutex);
   CUgraphExec exec = graph_for(device, copy, source);
   CUresult result = CUDA_SUCCESS;
   if (exec) result = device->driver->cuGraphLaunch(exec, stream);
   pthread_mutex_unlock(&device->mutex);
-  cuda_leave_quickly(device, pushed);
   if (!exec) return 1;
+  if (result == CUDA_SUCCESS) return CUDALINK_OK;
   return cuda_error(device->driver, result, "copying a frame");
 }
 
@@ -190,6 +198,7 @@ static int copy_plainly(struct cuda_device *device, CUstream stream, const struc
 
 /* ---- the operations ----------------------------------------------------------------------------- */
 
+/* With the context current; copy_plainly makes it current itself, in relaxed mode. */
 static int copy_on(struct cuda_device *device, cudalink_stream stream, const struct gpu_copy *copy,
                    const struct cuda_source *source) {
   if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE)
@@ -205,22 +214,43 @@ int cuda_stream_copy(struct gpu_device *gpu, cudalink_stream stream, void *targe
   struct cuda_device *device = cuda_of(gpu);
   struct gpu_copy copy = {.target = target, .source = source, .bytes = bytes, .rows = 1};
   struct cuda_source found;
+  bool pushed;
   if (stream.kind == CUDALINK_STREAM_KIND_EVENT)
     return error_set(CUDALINK_ERROR_STREAM, "an event was named; a copy needs a stream");
   if (!bytes) return CUDALINK_OK;
-  int status = cuda_source_find(device, source, &found);
+  int status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
-  return copy_on(device, stream, &copy, &found);
+  status = cuda_source_find(device, source, &found);
+  if (status == CUDALINK_OK) status = copy_on(device, stream, &copy, &found);
+  cuda_leave_quickly(device, pushed);
+  return status;
+}
+
+static int send(struct cuda_device *device, cudalink_stream stream, const struct gpu_copy *copy,
+                bool check, bool *current) {
+  struct cuda_source found = {0};
+  bool pushed;
+  int status = check ? cuda_stream_check_kind(stream) : CUDALINK_OK;
+  if (status == CUDALINK_OK) status = cuda_enter_quickly(device, &pushed);
+  if (status < 0) return status;
+  *current = !pushed;
+  if (check) status = cuda_stream_check_state(device, stream);
+  if (status == CUDALINK_OK && copy->bytes && copy->rows) {
+    status = copy->array ? cuda_array_check(device, copy) : cuda_source_check(device, copy, &found);
+    if (status == CUDALINK_OK) status = copy_on(device, stream, copy, &found);
+  }
+  cuda_leave_quickly(device, pushed);
+  return status;
 }
 
 int cuda_stream_send(struct gpu_device *gpu, cudalink_stream stream, const struct gpu_copy *copy) {
-  struct cuda_device *device = cuda_of(gpu);
-  struct cuda_source found = {0};
-  if (!copy->bytes || !copy->rows) return CUDALINK_OK;
-  int status =
-      copy->array ? cuda_array_check(device, copy) : cuda_source_check(device, copy, &found);
-  if (status < 0) return status;
-  return copy_on(device, stream, copy, &found);
+  bool current;
+  return send(cuda_of(gpu), stream, copy, false, &current);
+}
+
+int cuda_stream_check_send(struct gpu_device *gpu, cudalink_stream stream,
+                           const struct gpu_copy *copy, bool *current) {
+  return send(cuda_of(gpu), stream, copy, true, current);
 }
 
 /* Their graphs stay, to be pointed elsewhere. */
@@ -228,9 +258,10 @@ void cuda_copies_forget(struct cuda_device *device, CUdeviceptr target, uint64_t
   pthread_mutex_lock(&device->mutex);
   for (uint32_t i = 0; i < device->copy_count; i++) {
     struct cuda_copy *place = &device->copies[i];
-    if ((uintptr_t)place->copy.target - target >= bytes) continue;
-    place->copy = (struct gpu_copy){0};
-    place->buffer = place->used = 0;
+    if ((uintptr_t)place->target - target >= bytes) continue;
+    place->target = NULL;
+    place->source = NULL;
+    place->bytes = place->buffer = place->used = 0;
   }
   pthread_mutex_unlock(&device->mutex);
 }

@@ -34,16 +34,20 @@ enum cuda_words { CUDA_WORDS_64, CUDA_WORDS_32, CUDA_WORDS_HOST };
 
 #define CUDA_COPIES 64
 
-/* A graph of one copy, and the copy that it is pointed at. */
+/* A graph of one copy, and the copy that it is pointed at: one cache line. */
 struct cuda_copy {
-  struct gpu_copy copy;
+  _Alignas(64) void *target;
+  const void *source;
+  uint64_t bytes;
   unsigned long long buffer; /* the driver's number of the source's allocation; 0: of none */
   CUgraphExec exec;
   CUgraphNode node; /* of the graph that it was made from */
-  bool mapped;      /* the sort of memory that it can be pointed at */
   uint64_t used;    /* the number of the send that used it last */
+  uint32_t next;    /* which one was used behind it */
+  bool mapped;      /* the sort of memory that it can be pointed at */
   bool plain;       /* the driver copies so by no graph */
 };
+_Static_assert(sizeof(struct cuda_copy) == 64, "one cache line");
 
 struct cuda_kernels;
 /* What the driver says about an address. */
@@ -101,6 +105,7 @@ struct cuda_device {
   CUgraph copy_graphs[2];  /* of one node each; [1]: out of mapped memory. NULL: none */
   struct cuda_copy copies[CUDA_COPIES];
   uint32_t copy_count; /* that many of them */
+  uint32_t copy_last;  /* used last */
   uint64_t sends;
   struct cuda_host host;
 };
@@ -111,6 +116,8 @@ static inline struct cuda_device *cuda_of(struct gpu_device *gpu) {
 
 /* array.c: the record of that GPU for what belongs to no channel, for the life of the process. */
 int cuda_array_device(int32_t ordinal, struct cuda_device **device);
+
+struct cuda_device *cuda_device_new(void); /* of zeros; NULL: no memory */
 
 /* Makes the device's context current; cuda_leave restores the caller's. */
 int cuda_enter(struct cuda_device *device, CUstreamCaptureMode *mode);
@@ -126,6 +133,7 @@ int cuda_attribute(const struct cuda_device *device, CUdevice_attribute which);
 /* Tries the ways from the best one on and keeps the first that works. With the context current. */
 int cuda_words_choose(struct cuda_device *device);
 
+/* With the context current, as the two checks below. */
 int cuda_source_find(struct cuda_device *device, const void *address, struct cuda_source *found);
 /* Can the copy be made from there? INVALID_ARGUMENT with the numbers. */
 int cuda_source_check(struct cuda_device *device, const struct gpu_copy *copy,
@@ -164,6 +172,15 @@ void cuda_ipc_destroy(struct gpu_block *block);
 
 CUstream cuda_stream_handle(cudalink_stream stream);
 int cuda_stream_check(struct gpu_device *gpu, cudalink_stream stream);
+/* Its two halves: what needs no driver, and what needs the context current. Neither minds COMPLETE. */
+int cuda_stream_check_kind(cudalink_stream stream);
+int cuda_stream_check_state(struct cuda_device *device, cudalink_stream stream);
+int cuda_stream_check_write(struct gpu_device *gpu, cudalink_stream stream,
+                            const struct gpu_write *writes, uint32_t count);
+int cuda_stream_write_here(struct gpu_device *gpu, cudalink_stream stream,
+                           const struct gpu_write *writes, uint32_t count);
+int cuda_stream_check_send(struct gpu_device *gpu, cudalink_stream stream,
+                           const struct gpu_copy *copy, bool *current);
 int cuda_stream_write(struct gpu_device *gpu, cudalink_stream stream,
                       const struct gpu_write *writes, uint32_t count);
 /* The device's join stream comes behind all of these. With the context current. */

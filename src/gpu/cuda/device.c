@@ -9,6 +9,12 @@
 
 #include "gpu/cuda/cuda.h"
 
+struct cuda_device *cuda_device_new(void) {
+  struct cuda_device *device = aligned_alloc(_Alignof(struct cuda_device), sizeof *device);
+  if (device) memset(device, 0, sizeof *device);
+  return device;
+}
+
 static int push(struct cuda_device *device) {
   CUresult result = device->driver->cuCtxPushCurrent(device->context);
   return cuda_error(device->driver, result, "making the context current");
@@ -173,7 +179,7 @@ int gpu_cuda_open(cudalink_kind kind, int32_t wanted, const uint8_t *uuid,
   const struct cuda_driver *driver;
   int status = cuda_driver_load(&driver);
   if (status < 0) return status;
-  struct cuda_device *device = calloc(1, sizeof *device);
+  struct cuda_device *device = cuda_device_new();
   if (!device) return error_set(CUDALINK_ERROR_NO_MEMORY, "no memory for a device record");
   device->driver = driver;
   device->gpu.kind = kind;
@@ -230,16 +236,17 @@ void cuda_unregister_words(struct gpu_device *gpu, void *address) {
     .block_create = cuda_##which##_create, .block_import = cuda_##which##_import,                  \
     .block_destroy = cuda_##which##_destroy, .register_words = cuda_register_words,                \
     .unregister_words = cuda_unregister_words, .stream_check = cuda_stream_check,                  \
-    .stream_write = cuda_stream_write, .streams_write = cuda_streams_write,                        \
+    .stream_write = cuda_stream_write, .stream_check_write = cuda_stream_check_write,              \
+    .stream_write_here = cuda_stream_write_here, .streams_write = cuda_streams_write,              \
     .stream_wait = cuda_stream_wait, .waits_landed = cuda_waits_landed,                            \
     .stream_copy = cuda_stream_copy, .stream_send = cuda_stream_send,                              \
-    .send_prepare = cuda_send_prepare, .copy_stream = cuda_copy_stream,                            \
-    .shared_stream = cuda_shared_stream, .stream_after = cuda_stream_after,                        \
-    .stream_finish = cuda_stream_finish, .stream_probe = cuda_stream_probe,                        \
-    .host_prepare = cuda_host_prepare, .host_begin = cuda_host_begin,                              \
-    .host_finish = cuda_host_finish, .pack_to_host = cuda_pack_to_host,                            \
-    .convert_load = cuda_convert_load, .memory_check = cuda_memory_check,                          \
-    .stream_convert = cuda_stream_convert                                                          \
+    .stream_check_send = cuda_stream_check_send, .send_prepare = cuda_send_prepare,                \
+    .copy_stream = cuda_copy_stream, .shared_stream = cuda_shared_stream,                          \
+    .stream_after = cuda_stream_after, .stream_finish = cuda_stream_finish,                        \
+    .stream_probe = cuda_stream_probe, .host_prepare = cuda_host_prepare,                          \
+    .host_begin = cuda_host_begin, .host_finish = cuda_host_finish,                                \
+    .pack_to_host = cuda_pack_to_host, .convert_load = cuda_convert_load,                          \
+    .memory_check = cuda_memory_check, .stream_convert = cuda_stream_convert                       \
   }
 
 const struct gpu_operations cuda_vmm_operations = CUDA_OPERATIONS(vmm);

@@ -21,12 +21,8 @@ int cuda_source_find(struct cuda_device *device, const void *address, struct cud
                                       CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE};
   void *values[] = {&found->type,  &buffer,       &found->managed,   &found->ordinal,
                     &found->start, &found->bytes, &has_legacy_handle};
-  bool pushed;
-  int status = cuda_enter_quickly(device, &pushed);
-  if (status < 0) return status;
   CUresult result = device->driver->cuPointerGetAttributes(
       sizeof attributes / sizeof *attributes, attributes, values, (CUdeviceptr)(uintptr_t)address);
-  cuda_leave_quickly(device, pushed);
   if (result != CUDA_SUCCESS)
     return cuda_error(device->driver, result, "asking what kind of memory the source is");
   if (found->type == CU_MEMORYTYPE_DEVICE && !found->managed && found->ordinal == device->device)
@@ -139,11 +135,7 @@ static uint32_t element_bytes(CUarray_format format) {
 /* A handle is followed by the driver: one that is no array is the program's fault, as any handle. */
 int cuda_array_check(struct cuda_device *device, const struct gpu_copy *copy) {
   CUDA_ARRAY3D_DESCRIPTOR array;
-  bool pushed;
-  int status = cuda_enter_quickly(device, &pushed);
-  if (status < 0) return status;
   CUresult result = device->driver->cuArray3DGetDescriptor(&array, (CUarray)(uintptr_t)copy->array);
-  cuda_leave_quickly(device, pushed);
   if (result != CUDA_SUCCESS)
     return cuda_error(device->driver, result, "looking at the array that is to be sent");
   uint64_t bytes = (uint64_t)array.Width * array.NumChannels * element_bytes(array.Format);

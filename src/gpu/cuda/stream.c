@@ -44,10 +44,11 @@ static int check_capture(struct cuda_device *device, CUstream stream) {
                    "frame. Name the stream after the graph's launch instead");
 }
 
-int cuda_stream_check(struct gpu_device *gpu, cudalink_stream stream) {
-  struct cuda_device *device = cuda_of(gpu);
+int cuda_stream_check_kind(cudalink_stream stream) {
   switch (stream.kind) {
-  case CUDALINK_STREAM_KIND_COMPLETE: return CUDALINK_OK;
+  case CUDALINK_STREAM_KIND_COMPLETE:
+  case CUDALINK_STREAM_KIND_LEGACY:
+  case CUDALINK_STREAM_KIND_PER_THREAD: return CUDALINK_OK;
   case CUDALINK_STREAM_NOT_SAID:
     return error_set(CUDALINK_ERROR_STREAM,
                      "no stream was said: name the one that the work is on, or "
@@ -57,23 +58,35 @@ int cuda_stream_check(struct gpu_device *gpu, cudalink_stream stream) {
       return error_set(
           CUDALINK_ERROR_STREAM,
           "stream handle 0: say CUDALINK_STREAM_LEGACY if the default stream is meant");
-    break;
+    return CUDALINK_OK;
   case CUDALINK_STREAM_KIND_EVENT:
     if (!stream.handle) return error_set(CUDALINK_ERROR_STREAM, "event handle 0 is no event");
-    break;
-  case CUDALINK_STREAM_KIND_LEGACY:
-  case CUDALINK_STREAM_KIND_PER_THREAD: break;
+    return CUDALINK_OK;
   default:
     return error_set(CUDALINK_ERROR_STREAM, "stream kind %u is not a cudalink_stream_kind",
                      stream.kind);
   }
+}
+
+static bool has_state(cudalink_stream stream) {
+  return stream.kind != CUDALINK_STREAM_KIND_COMPLETE && stream.kind != CUDALINK_STREAM_KIND_EVENT;
+}
+
+int cuda_stream_check_state(struct cuda_device *device, cudalink_stream stream) {
+  if (!has_state(stream)) return CUDALINK_OK;
+  CUstream handle = cuda_stream_handle(stream);
+  int status = check_capture(device, handle);
+  return status < 0 ? status : check_device(device, handle);
+}
+
+int cuda_stream_check(struct gpu_device *gpu, cudalink_stream stream) {
+  struct cuda_device *device = cuda_of(gpu);
+  int status = cuda_stream_check_kind(stream);
+  if (status < 0 || !has_state(stream)) return status;
   bool pushed;
-  int status = cuda_enter_quickly(device, &pushed);
+  status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;
-  if (stream.kind != CUDALINK_STREAM_KIND_EVENT) {
-    status = check_capture(device, cuda_stream_handle(stream));
-    if (status == CUDALINK_OK) status = check_device(device, cuda_stream_handle(stream));
-  }
+  status = cuda_stream_check_state(device, stream);
   cuda_leave_quickly(device, pushed);
   return status;
 }

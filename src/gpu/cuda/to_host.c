@@ -318,12 +318,16 @@ void cuda_host_clear(struct cuda_device *device) {
 static int check_out(struct cuda_device *device, const cudalink_description *description,
                      const void *out, uint64_t size, uint64_t *needed, bool *pinned) {
   struct cuda_source found;
+  bool pushed;
   int status = cudalink_packed_bytes(description, needed);
   if (status < 0) return status;
   if (size < *needed)
     return error_set(CUDALINK_ERROR_TOO_LARGE, "the frame has %llu packed bytes, the buffer %llu",
                      (unsigned long long)*needed, (unsigned long long)size);
+  status = cuda_enter_quickly(device, &pushed);
+  if (status < 0) return status;
   status = cuda_source_find(device, out, &found);
+  cuda_leave_quickly(device, pushed);
   if (status < 0) return status;
   *pinned = found.type != 0;
   if (found.type != CU_MEMORYTYPE_DEVICE || found.managed) return CUDALINK_OK;

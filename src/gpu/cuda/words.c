@@ -29,19 +29,26 @@ static CUdeviceptr address_of(struct cuda_device *device, const wire_word *word)
 
 /* ---- writes ------------------------------------------------------------------------------------ */
 
+static CUresult write_one_64(struct cuda_device *device, CUstream stream,
+                             const struct gpu_write *write) {
+  return device->driver->cuStreamWriteValue64(stream, address_of(device, write->word), write->value,
+                                              CU_STREAM_WRITE_VALUE_DEFAULT);
+}
+
 static CUresult write_64(struct cuda_device *device, CUstream stream,
                          const struct gpu_write *writes, uint32_t count) {
-  if (count == 1)
-    return device->driver->cuStreamWriteValue64(stream, address_of(device, writes->word),
-                                                writes->value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  if (count == 1) return write_one_64(device, stream, writes);
   CUstreamBatchMemOpParams batch[MOST_WRITES];
   for (uint32_t i = 0; i < count; i++) {
     batch[i].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
-    batch[i].writeValue.address = address_of(device, writes[i].word);
+    batch[i].writeValue.address = (CUdeviceptr)(uintptr_t)writes[i].word;
     batch[i].writeValue.value64 = writes[i].value;
     batch[i].writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
     batch[i].writeValue.alias = 0;
   }
+  if (!device->same_addresses)
+    for (uint32_t i = 0; i < count; i++)
+      batch[i].writeValue.address = address_of(device, writes[i].word);
   return device->driver->cuStreamBatchMemOp(stream, count, batch, 0);
 }
 
@@ -106,8 +113,8 @@ static CUresult write_by_host(struct cuda_device *device, CUstream stream,
   return result;
 }
 
-static CUresult write_on(struct cuda_device *device, CUstream stream,
-                         const struct gpu_write *writes, uint32_t count) {
+static inline CUresult write_on(struct cuda_device *device, CUstream stream,
+                                const struct gpu_write *writes, uint32_t count) {
   switch (device->words) {
   case CUDA_WORDS_64: return write_64(device, stream, writes, count);
   case CUDA_WORDS_32: return write_32(device, stream, writes, count);
@@ -123,26 +130,53 @@ static CUresult write_after_event(struct cuda_device *device, CUevent event,
   return write_on(device, device->event_stream, writes, count);
 }
 
-int cuda_stream_write(struct gpu_device *gpu, cudalink_stream stream,
-                      const struct gpu_write *writes, uint32_t count) {
-  struct cuda_device *device = cuda_of(gpu);
-  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) {
-    /* release: the caller has seen its work end; pairs with the consumer's acquire load. */
-    for (uint32_t i = 0; i < count; i++)
-      atomic_store_explicit(writes[i].word, writes[i].value, memory_order_release);
-    return CUDALINK_OK;
-  }
-  bool pushed;
-  int status = cuda_enter_quickly(device, &pushed);
-  if (status < 0) return status;
+static void write_now(const struct gpu_write *writes, uint32_t count) {
+  /* release: the caller has seen its work end; pairs with the consumer's acquire load. */
+  for (uint32_t i = 0; i < count; i++)
+    atomic_store_explicit(writes[i].word, writes[i].value, memory_order_release);
+}
+
+/* With the context current. */
+static inline int queue_writes(struct cuda_device *device, cudalink_stream stream,
+                               const struct gpu_write *writes, uint32_t count) {
   CUresult result;
   if (stream.kind == CUDALINK_STREAM_KIND_EVENT)
     result = write_after_event(device, (CUevent)(uintptr_t)stream.handle, writes, count);
   else
     result = write_on(device, cuda_stream_handle(stream), writes, count);
-  cuda_leave_quickly(device, pushed);
   if (result == CUDA_SUCCESS) return CUDALINK_OK;
   return cuda_error(device->driver, result, "queuing words on the stream");
+}
+
+static int write_words(struct cuda_device *device, cudalink_stream stream,
+                       const struct gpu_write *writes, uint32_t count, bool check) {
+  bool pushed;
+  if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) {
+    write_now(writes, count);
+    return CUDALINK_OK;
+  }
+  int status = check ? cuda_stream_check_kind(stream) : CUDALINK_OK;
+  if (status == CUDALINK_OK) status = cuda_enter_quickly(device, &pushed);
+  if (status < 0) return status;
+  if (check) status = cuda_stream_check_state(device, stream);
+  if (status == CUDALINK_OK) status = queue_writes(device, stream, writes, count);
+  cuda_leave_quickly(device, pushed);
+  return status;
+}
+
+int cuda_stream_write(struct gpu_device *gpu, cudalink_stream stream,
+                      const struct gpu_write *writes, uint32_t count) {
+  return write_words(cuda_of(gpu), stream, writes, count, false);
+}
+
+int cuda_stream_write_here(struct gpu_device *gpu, cudalink_stream stream,
+                           const struct gpu_write *writes, uint32_t count) {
+  return queue_writes(cuda_of(gpu), stream, writes, count);
+}
+
+int cuda_stream_check_write(struct gpu_device *gpu, cudalink_stream stream,
+                            const struct gpu_write *writes, uint32_t count) {
+  return write_words(cuda_of(gpu), stream, writes, count, true);
 }
 
 /* ---- waits -------------------------------------------------------------------------------------- */
