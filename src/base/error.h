@@ -17,9 +17,10 @@
 #define error_set_errno(code, error_number, ...)                                                   \
   (error_record_errno(error_number, __VA_ARGS__), error_value(code))
 
-void error_record(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* cold: what leads to a sentence lies apart from what each frame runs through. */
+void error_record(const char *format, ...) __attribute__((cold, format(printf, 1, 2)));
 void error_record_errno(int error_number, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((cold, format(printf, 2, 3)));
 static inline int error_value(int code) { return code; }
 
 /* "%u frame%s": nothing behind a one, else an s. */
