@@ -90,14 +90,26 @@ PyObject *core_statistics(PyObject *module, PyObject *arguments,
 PyObject *core_close(PyObject *module, PyObject *arguments, int (*close)(uint32_t id));
 
 typedef int core_take_function(cudalink_importer, cudalink_stream, int64_t, cudalink_frame *);
-/* One of importer.h's, without the GIL; the frame is not filled in where nothing will be. */
+/* A frame that was acquired. */
+struct core_taken {
+  cudalink_hold *hold;
+  cudalink_frame frame; /* what it is; the lease is the hold's */
+};
+/* One of importer.h's, and a hold on its frame, without the GIL. On failure there is none. */
 int core_take_frame(core_take_function *call, cudalink_importer importer, cudalink_stream stream,
-                    long long timeout, cudalink_frame *frame);
+                    long long timeout, struct core_taken *taken);
 int core_lease_check_type(PyObject *module, PyObject *type);
-/* A lease of an acquired frame: an instance of `type`, which is Lease or a subclass. `held`, a Held, has it until
- * it is given back. On failure the frame is released. */
+/* A lease of it: an instance of `type`, which is Lease or a subclass. `held`, a Held, has it until it is given
+ * back. Takes the hold over, also on failure. */
 PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
-                         cudalink_frame *frame);
+                         const struct core_taken *taken);
+/* taker.c: what an acquire of this Taker returns that waits for nothing. NULL without an exception: there is
+ * none at once, or Python has to say why. */
+PyObject *core_taker_take(PyObject *taker);
+/* taker.c: `method` becomes that of `type`, a subclass of `base`, in front of the one that Python has, which
+ * goes to `*python`. `signature`: as inspect reads it. -1: an exception is set. */
+int core_offer(PyObject *type, PyObject *base, PyMethodDef *method, const char *signature,
+               PyObject **python);
 
 /* Memory, and what keeps it. */
 struct core_memory {

@@ -19,12 +19,22 @@ static PyObject *importer_open(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(importer.id);
 }
 
+/* The frame goes back when there is no memory for a hold. */
+static int hold(struct core_taken *taken) {
+  int status = cudalink_hold_take(&taken->hold, &taken->frame);
+  if (status < 0) cudalink_frame_release(&taken->frame, CUDALINK_STREAM_COMPLETE);
+  return status;
+}
+
 int core_take_frame(core_take_function *call, cudalink_importer importer, cudalink_stream stream,
-                    long long timeout, cudalink_frame *frame) {
+                    long long timeout, struct core_taken *taken) {
+  cudalink_description *description = &taken->frame.description;
   int status;
-  memset(frame, 0, offsetof(cudalink_frame, description.planes));
+  /* Layouts are compared with the gaps between their fields. */
+  memset(description, 0, offsetof(cudalink_description, planes));
   Py_BEGIN_ALLOW_THREADS;
-  status = call(importer, stream, timeout, frame);
+  status = call(importer, stream, timeout, &taken->frame);
+  if (status == CUDALINK_OK) status = hold(taken);
   Py_END_ALLOW_THREADS;
   return status;
 }
@@ -40,10 +50,10 @@ static PyObject *take(PyObject *module, PyObject *arguments, core_take_function 
                         core_state(module)->held_type, &held, &type))
     return NULL;
   if (core_lease_check_type(module, type) < 0) return NULL;
-  cudalink_frame frame;
-  int status = core_take_frame(call, importer, core_stream(kind, handle), timeout, &frame);
+  struct core_taken taken;
+  int status = core_take_frame(call, importer, core_stream(kind, handle), timeout, &taken);
   if (status < 0) return core_fail(module, status);
-  return core_lease_new(module, (PyTypeObject *)type, held, &frame);
+  return core_lease_new(module, (PyTypeObject *)type, held, &taken);
 }
 
 static PyObject *importer_acquire(PyObject *module, PyObject *arguments) {

@@ -15,16 +15,34 @@
 
 /* ---- begin and end ------------------------------------------------------------------------------ */
 
-static struct core_lease *allocate(PyObject *module, PyTypeObject *type, PyObject *held,
+/* Zeroed up to `frame`. A frame refers to nothing that refers to it, and adds no fields: the collector need not look
+ * at it, and nothing behind its planes is needed. */
+static struct core_lease *allocate(PyObject *module, PyTypeObject *type, Py_ssize_t planes) {
+  bool is_frame = (PyObject *)type == core_state(module)->frame_type;
+  if (!is_frame || !(PyType_GetFlags(type) & Py_TPFLAGS_HAVE_GC)) {
+    allocfunc call = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return (struct core_lease *)call(type, planes);
+  }
+  struct core_lease *lease = PyObject_GC_NewVar(struct core_lease, type, planes);
+  const size_t head = sizeof(PyVarObject);
+  if (lease) memset((char *)lease + head, 0, offsetof(struct core_lease, frame) - head);
+  return lease;
+}
+
+static struct core_lease *lease_of(PyObject *module, PyTypeObject *type, PyObject *held,
                                    const cudalink_frame *frame) {
-  allocfunc call = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-  uint32_t planes = frame->description.plane_count;
-  struct core_lease *lease = (struct core_lease *)call(type, (Py_ssize_t)planes);
+  const cudalink_description *description = &frame->description;
+  struct core_lease *lease = allocate(module, type, (Py_ssize_t)description->plane_count);
   if (!lease) return NULL;
   lease->module = module;
   lease->held = Py_NewRef(held);
-  memcpy(&lease->frame, frame,
-         offsetof(cudalink_frame, description.planes) + planes * sizeof(cudalink_plane));
+  memcpy(&lease->frame, frame, offsetof(cudalink_frame, text));
+  lease->frame.text[0] = '\0'; /* all there is of a frame that is valid */
+  if (frame->flags & CUDALINK_FRAME_INVALID)
+    memcpy(lease->frame.text, frame->text, sizeof frame->text);
+  memcpy(&lease->frame.description, description,
+         offsetof(cudalink_description, planes) +
+             description->plane_count * sizeof description->planes[0]);
   return lease;
 }
 
@@ -37,19 +55,15 @@ int core_lease_check_type(PyObject *module, PyObject *type) {
 }
 
 PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
-                         cudalink_frame *frame) {
-  struct core_lease *lease = allocate(module, type, held, frame);
-  if (lease) {
-    int status = cudalink_hold_take(&lease->hold, frame);
-    if (status == CUDALINK_OK) {
-      core_held_add(lease);
-      return (PyObject *)lease;
-    }
-    core_fail(module, status);
-    Py_DECREF(lease);
+                         const struct core_taken *taken) {
+  struct core_lease *lease = lease_of(module, type, held, &taken->frame);
+  if (!lease) {
+    cudalink_hold_drop(taken->hold);
+    return NULL;
   }
-  cudalink_frame_release(frame, CUDALINK_STREAM_COMPLETE);
-  return NULL;
+  lease->hold = taken->hold;
+  core_held_add(lease);
+  return (PyObject *)lease;
 }
 
 static void drop(struct core_lease *lease) {

@@ -13,7 +13,8 @@
 
 struct taker {
   PyObject_HEAD;
-  PyObject *held; /* a Held, or NULL */
+  PyObject *module; /* its type keeps it; NULL without a Held */
+  PyObject *held;   /* a Held, or NULL */
   cudalink_importer importer;
   Py_ssize_t hold;
 };
@@ -35,10 +36,12 @@ static bool is_time(PyObject *timeout) {
 }
 
 /* (timeout=None, *, stream=None), and no stream is named. */
-static bool is_plain(const struct core_state *state, PyObject *const *arguments, Py_ssize_t count,
+static bool is_plain(PyTypeObject *type, PyObject *const *arguments, Py_ssize_t count,
                      PyObject *names) {
-  Py_ssize_t given = names ? PyTuple_Size(names) : 0;
   if (count > 1 || (count && !is_time(arguments[0]))) return false;
+  if (!names) return true;
+  const struct core_state *state = core_state(PyType_GetModule(type));
+  Py_ssize_t given = PyTuple_Size(names);
   for (Py_ssize_t i = 0; i < given; i++) {
     PyObject *name = PyTuple_GetItem(names, i), *value = arguments[count + i];
     bool fits = name == state->words[CORE_TIMEOUT]
@@ -55,29 +58,33 @@ static bool is_full(const struct taker *taker) {
 }
 
 /* NULL without an exception: there is none at once. */
-static PyObject *take(PyObject *module, const struct taker *taker) {
-  cudalink_frame frame;
+static PyObject *take(const struct taker *taker) {
+  struct core_taken taken;
   int status = core_take_frame(cudalink_importer_acquire, taker->importer, CUDALINK_STREAM_COMPLETE,
-                               0, &frame);
+                               0, &taken);
   if (status == CUDALINK_ERROR_TIMEOUT || status == CUDALINK_ERROR_BUSY ||
       status == CUDALINK_ERROR_NOT_FOUND)
     return NULL;
-  if (status < 0) return core_fail(module, status);
-  PyTypeObject *type = (PyTypeObject *)core_state(module)->frame_type;
-  return core_lease_new(module, type, taker->held, &frame);
+  if (status < 0) return core_fail(taker->module, status);
+  PyTypeObject *type = (PyTypeObject *)core_state(taker->module)->frame_type;
+  return core_lease_new(taker->module, type, taker->held, &taken);
+}
+
+PyObject *core_taker_take(PyObject *self) {
+  const struct taker *taker = (const struct taker *)self;
+  PyObject *frame = NULL;
+  CORE_LOCK(self);
+  if (!is_full(taker)) frame = take(taker);
+  CORE_UNLOCK();
+  return frame;
 }
 
 static PyObject *taker_acquire(PyObject *self, PyTypeObject *type, PyObject *const *arguments,
                                Py_ssize_t count, PyObject *names) {
-  const struct taker *taker = (const struct taker *)self;
-  PyObject *module = PyType_GetModule(type), *frame = NULL;
-  const struct core_state *state = core_state(module);
-  bool plain = is_plain(state, arguments, count, names);
-  CORE_LOCK(self);
-  if (plain && !is_full(taker)) frame = take(module, taker);
-  CORE_UNLOCK();
+  PyObject *frame = NULL;
+  if (is_plain(type, arguments, count, names)) frame = core_taker_take(self);
   if (frame || PyErr_Occurred()) return frame;
-  return core_call(state->acquire, self, arguments, count, names);
+  return core_call(core_state(PyType_GetModule(type))->acquire, self, arguments, count, names);
 }
 
 /* ---- the type ------------------------------------------------------------------------------------------- */
@@ -85,10 +92,11 @@ static PyObject *taker_acquire(PyObject *self, PyTypeObject *type, PyObject *con
 /* _keep(held): its frames are noted there. */
 static PyObject *taker_keep(PyObject *self, PyTypeObject *type, PyObject *const *arguments,
                             Py_ssize_t count, PyObject *names) {
-  PyObject *held_type = core_state(PyType_GetModule(type))->held_type;
+  PyObject *module = PyType_GetModule(type), *held_type = core_state(module)->held_type;
   if (count != 1 || names || !PyObject_TypeCheck(arguments[0], (PyTypeObject *)held_type))
     return PyErr_Format(PyExc_TypeError, "_keep takes a Held");
   CORE_LOCK(self);
+  ((struct taker *)self)->module = module;
   set(&((struct taker *)self)->held, Py_NewRef(arguments[0]));
   CORE_UNLOCK();
   Py_RETURN_NONE;
@@ -129,9 +137,8 @@ PyType_Spec core_taker_spec = {
 };
 
 /* As inspect and help read it. */
-static char *described(PyObject *function) {
-  static const char signature[] = "acquire($self, /, timeout=None, *, stream=None)\n--\n\n";
-  const size_t head = sizeof signature - 1;
+static char *described(PyObject *function, const char *signature) {
+  const size_t head = strlen(signature);
   PyObject *text = PyObject_GetAttrString(function, "__doc__");
   const char *said = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
   char *all = said ? malloc(head + strlen(said) + 1) : NULL;
@@ -144,22 +151,29 @@ static char *described(PyObject *function) {
   return all;
 }
 
+int core_offer(PyObject *type, PyObject *base, PyMethodDef *method, const char *signature,
+               PyObject **python) {
+  set(python, PyObject_GetAttrString(type, method->ml_name));
+  if (!*python) return -1;
+  if (!method->ml_doc) method->ml_doc = described(*python, signature);
+  PyObject *ours = PyDescr_NewMethod((PyTypeObject *)base, method);
+  int status = ours ? PyObject_SetAttrString(type, method->ml_name, ours) : -1;
+  Py_XDECREF(ours);
+  return status;
+}
+
 /* taker_offer(type, frames): the acquire of that subclass of Taker is tried here first, and returns instances of
  * `frames`. Once per process: the method stays. */
 static PyObject *taker_offer(PyObject *module, PyObject *arguments) {
+  static const char signature[] = "acquire($self, /, timeout=None, *, stream=None)\n--\n\n";
   static PyMethodDef method = {"acquire", _PyCFunction_CAST(taker_acquire),
                                METH_METHOD | METH_FASTCALL | METH_KEYWORDS, NULL};
   struct core_state *state = core_state(module);
   PyObject *type, *frames;
   if (!PyArg_ParseTuple(arguments, "OO", &type, &frames)) return NULL;
   if (core_lease_check_type(module, frames) < 0) return NULL;
-  set(&state->acquire, PyObject_GetAttrString(type, "acquire"));
   set(&state->frame_type, Py_NewRef(frames));
-  if (state->acquire && !method.ml_doc) method.ml_doc = described(state->acquire);
-  PyObject *ours =
-      state->acquire ? PyDescr_NewMethod((PyTypeObject *)state->taker_type, &method) : NULL;
-  int status = ours ? PyObject_SetAttrString(type, "acquire", ours) : -1;
-  Py_XDECREF(ours);
+  int status = core_offer(type, state->taker_type, &method, signature, &state->acquire);
   return status < 0 ? NULL : Py_NewRef(Py_None);
 }
 
