@@ -20,7 +20,7 @@
 
 #include "cudalink/cudalink.h"
 
-/* Names of arguments: those of __dlpack__, then one more of acquire. */
+/* Names of arguments: those of __dlpack__, then one more of acquire; a method of Python's. */
 enum {
   CORE_DLPACK_STREAM,
   CORE_DLPACK_MAX_VERSION,
@@ -28,6 +28,7 @@ enum {
   CORE_DLPACK_COPY,
   CORE_DLPACK_WORDS,
   CORE_TIMEOUT = CORE_DLPACK_WORDS,
+  CORE_GET_FRAME,
   CORE_WORDS
 };
 
@@ -40,8 +41,12 @@ struct core_state {
   PyObject *oddities[CORE_ODDITIES]; /* sender.c: names, interned */
   PyObject *acquire;                 /* taker.c: the method of Python's */
   PyObject *frame_type;              /* taker.c: what it returns */
+  PyObject *get_frame;               /* getter.c: the method of Python's */
+  PyObject *result_type;             /* getter.c: what it returns, a tuple */
+  PyObject *new_frame;               /* getter.c: the first thing in there */
   _Atomic cudalink_dtype given;      /* exchange.c: of a frame that was given by __dlpack__ */
   PyObject *array_type;
+  PyObject *getter_type;
   PyObject *held_type;
   PyObject *lease_type;
   PyObject *sender_type;
@@ -144,6 +149,7 @@ Py_ssize_t core_held_count(PyObject *held);
 
 extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);
+extern PyType_Spec core_getter_spec;
 extern PyType_Spec core_held_spec;
 extern PyType_Spec core_lease_spec;
 extern PyType_Spec core_sender_spec;
@@ -154,6 +160,7 @@ extern PyMethodDef core_capsule_methods[];
 extern PyMethodDef core_channel_methods[];
 extern PyMethodDef core_exporter_methods[];
 extern PyMethodDef core_format_methods[];
+extern PyMethodDef core_getter_methods[];
 extern PyMethodDef core_importer_methods[];
 extern PyMethodDef core_kept_methods[];
 extern PyMethodDef core_sender_methods[];

@@ -111,12 +111,15 @@ static bool is_one_array(const cudalink_frame *frame) {
  * tensor is. */
 PyObject *core_lease_give(PyObject *self, PyObject *capsule) {
   struct core_lease *lease = core_lease_of(self);
-  const cudalink_dlpack_exchange *table =
-      is_one_array(&lease->frame) ? core_table_of(capsule) : NULL;
+  return core_lease_give_by(lease, is_one_array(&lease->frame) ? core_table_of(capsule) : NULL);
+}
+
+PyObject *core_lease_give_by(struct core_lease *lease, const cudalink_dlpack_exchange *table) {
   cudalink_dlpack_versioned *tensor;
   cudalink_view view;
   void *stream = NULL, *array = NULL;
-  if (!table || !table->current_stream || !table->to_object) Py_RETURN_NONE;
+  if (!table || !table->current_stream || !table->to_object || !is_one_array(&lease->frame))
+    Py_RETURN_NONE;
   if (!core_lease_hold(lease)) return NULL;
   int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), 0);
   if (status < 0) return core_fail(lease->module, status);

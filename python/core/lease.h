@@ -46,6 +46,7 @@ PyObject *core_lease_dlpack(PyObject *self, PyObject *const *arguments, Py_ssize
                             PyObject *names);
 PyObject *core_lease_dlpack_device(PyObject *self, PyObject *unused);
 PyObject *core_lease_give(PyObject *self, PyObject *capsule);
+PyObject *core_lease_give_by(struct core_lease *lease, const cudalink_dlpack_exchange *table);
 PyObject *core_lease_given(PyObject *self, PyObject *unused);
 
 #endif

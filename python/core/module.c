@@ -115,23 +115,16 @@ static int add_type(PyObject *module, const char *name, PyType_Spec *spec, PyObj
   return *type ? PyModule_AddObjectRef(module, name, *type) : -1;
 }
 
-static PyMethodDef *all_functions[] = {core_capsule_methods,
-                                       core_channel_methods,
-                                       core_exporter_methods,
-                                       core_format_methods,
-                                       core_importer_methods,
-                                       core_kept_methods,
-                                       core_sender_methods,
-                                       core_slot_methods,
-                                       core_table_methods,
-                                       core_taker_methods,
-                                       NULL};
+static PyMethodDef *all_functions[] = {
+    core_capsule_methods, core_channel_methods,  core_exporter_methods, core_format_methods,
+    core_getter_methods,  core_importer_methods, core_kept_methods,     core_sender_methods,
+    core_slot_methods,    core_table_methods,    core_taker_methods,    NULL};
 
 static int make_words(struct core_state *state) {
   static const char *const words[CORE_WORDS] = {
       [CORE_DLPACK_STREAM] = "stream",    [CORE_DLPACK_MAX_VERSION] = "max_version",
       [CORE_DLPACK_DEVICE] = "dl_device", [CORE_DLPACK_COPY] = "copy",
-      [CORE_TIMEOUT] = "timeout",
+      [CORE_TIMEOUT] = "timeout",         [CORE_GET_FRAME] = "_get_frame",
   };
   for (int i = 0; i < CORE_WORDS; i++) {
     state->words[i] = PyUnicode_InternFromString(words[i]);
@@ -144,6 +137,7 @@ static int fill_in(PyObject *module) {
   struct core_state *state = core_state(module);
   if (find_errors(state) < 0 || make_words(state) < 0 || core_sender_start(state) < 0) return -1;
   if (add_type(module, "Array", &core_array_spec, &state->array_type) < 0) return -1;
+  if (add_type(module, "Getter", &core_getter_spec, &state->getter_type) < 0) return -1;
   if (add_type(module, "Held", &core_held_spec, &state->held_type) < 0) return -1;
   if (add_type(module, "Lease", &core_lease_spec, &state->lease_type) < 0) return -1;
   if (add_type(module, "Sender", &core_sender_spec, &state->sender_type) < 0) return -1;
@@ -165,7 +159,11 @@ static int traverse(PyObject *module, visitproc visit, void *arg) {
     Py_VISIT(state->oddities[i]);
   Py_VISIT(state->acquire);
   Py_VISIT(state->frame_type);
+  Py_VISIT(state->get_frame);
+  Py_VISIT(state->result_type);
+  Py_VISIT(state->new_frame);
   Py_VISIT(state->array_type);
+  Py_VISIT(state->getter_type);
   Py_VISIT(state->held_type);
   Py_VISIT(state->lease_type);
   Py_VISIT(state->sender_type);
@@ -185,7 +183,11 @@ static int clear(PyObject *module) {
     Py_CLEAR(state->oddities[i]);
   Py_CLEAR(state->acquire);
   Py_CLEAR(state->frame_type);
+  Py_CLEAR(state->get_frame);
+  Py_CLEAR(state->result_type);
+  Py_CLEAR(state->new_frame);
   Py_CLEAR(state->array_type);
+  Py_CLEAR(state->getter_type);
   Py_CLEAR(state->held_type);
   Py_CLEAR(state->lease_type);
   Py_CLEAR(state->sender_type);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from time import monotonic_ns
 from typing import Any, cast
 
 from ._abi import ChannelInfo, Description, Dtype, Frame, Stream, encode
@@ -202,6 +203,22 @@ class Taker:
 
 
 def taker_offer(kind: type, frames: type[Lease]) -> None:
+    """Nothing, see above."""
+
+
+class Getter:
+    """python/core/getter.c: get_frame is Python's here."""
+
+    def _note(self, frame: Lease) -> None:
+        self.frame_count: int = self.frame_count + 1
+        self._got = monotonic_ns()
+        self._stamp: int = frame.timestamp
+
+    def _straight(self, importer: Any, table: Any) -> None:
+        """Nothing, see above."""
+
+
+def getter_offer(kind: type, results: type, new: Any) -> None:
     """Nothing, see above."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import select
-from time import monotonic_ns, perf_counter
+from time import perf_counter
 from typing import Any
 
 from .. import _abi, _dtypes, _frameworks, _streams
@@ -86,7 +86,7 @@ def _check_policy(policy: ImportPolicy) -> None:
         ) from None
 
 
-class Importer:
+class Importer(low.Getter):  # type: ignore[misc,name-defined]
     """Takes the newest frame of a channel. Made by `Importer.open`; a context manager."""
 
     def __init__(self, spec: ImportSpec, policy: ImportPolicy, importer: ChannelImporter) -> None:
@@ -172,24 +172,26 @@ class Importer:
 
     # ---- taking
 
-    def _take(self, stream: Any) -> Frame | ImportResult:
-        """The newest frame, or why there is none. With a stream that waits for the pixels, not the CPU."""
-        if self._backoff.left:
+    def _take(self, stream: Any, taken: Frame | CudaLinkError | None = None) -> Frame | ImportResult:
+        """The newest frame, or why there is none. With a stream that waits for the pixels, not the CPU.
+        taken: what was tried without a stream."""
+        if taken is not None:
+            frame = taken if isinstance(taken, Frame) else self._without(taken, stream)
+        elif self._backoff.left:
             self._backoff.left -= 1
             return _AGAIN
-        try:
-            frame = self._importer.acquire(0) if stream is None else self._importer.acquire(0, stream=stream)
-        except CudaLinkError as error:
-            answer = self._without(error, stream)
-            if isinstance(answer, ImportResult):
-                return answer
-            frame = answer
+        else:
+            try:
+                acquire = self._importer.acquire
+                frame = acquire(0) if stream is None else acquire(0, stream=stream)
+            except CudaLinkError as error:
+                frame = self._without(error, stream)
+        if isinstance(frame, ImportResult):
+            return frame
         if frame._said and frame._said & _abi.FRAME_INVALID:
             frame.release()
             return _NOTHING
-        self.frame_count += 1
-        self._got = monotonic_ns()
-        self._stamp = frame.timestamp
+        self._note(frame)
         return frame
 
     def _without(self, error: CudaLinkError, stream: Any) -> Frame | ImportResult:
@@ -204,8 +206,7 @@ class Importer:
             if "no producer" not in text:
                 self._backoff.reset()
                 return _NOTHING
-            self._backoff.failed(error)
-            return _AGAIN
+            return self._failed(error)
         if isinstance(error, (EndedError, PeerLostError)):
             if not self.policy.reconnect_enabled:
                 self._over = True
@@ -220,9 +221,14 @@ class Importer:
             return _AGAIN
         if isinstance(error, (RefusedError, ProtocolError)) and self.policy.reconnect_enabled:
             log.info("%s", error)
-            self._backoff.failed(error)
-            return _AGAIN
+            return self._failed(error)
         raise error
+
+    def _failed(self, error: CudaLinkError) -> ImportResult:
+        """There is no producer: some gets pass without a look."""
+        self._straight(None, None)
+        self._backoff.failed(error)
+        return _AGAIN
 
     def _wait(self, stream: Any) -> Frame | ImportResult:
         """Up to timeout_ms for the pixels of a frame that is there, or for a stream to give one back."""
@@ -245,6 +251,7 @@ class Importer:
             self._waits.note((perf_counter() - began) * 1e6, self.frame_count)
             if self._waits.latched is not None:
                 self._gpu_wait = True
+                self._straight(None, None)
 
     def _form_of(self, frame: Frame) -> Form:
         """What the script gets. Errors: ValueError; the frame is released then."""
@@ -325,16 +332,22 @@ class Importer:
 
         Errors: RuntimeError (no torch), TooManyFramesError, ValueError (overrides that do not fit).
         """
+        return self._get_frame(stream)
+
+    def _get_frame(self, stream: Any, taken: Frame | CudaLinkError | None = None) -> ImportResult:
         torch = self._torch or self._import_torch()
         if stream is not None:
             _streams.resolve(stream)
         elif self._gpu_wait and torch.cuda.is_available():
             stream = torch.cuda.current_stream()
-        frame = self._take(stream)
+        frame = self._take(stream, taken)
         if isinstance(frame, ImportResult):
             return frame
-        tensor = frame._give(_frameworks.torch_table)
+        table = _frameworks.torch_table
+        tensor = frame._give(table)
         if tensor is not None:
+            if not self._overrides and not self._gpu_wait:
+                self._straight(self._importer, table)
             return self._lent(frame, tensor, torch, stream)
         if frame._writable:
             return self._lent(frame, frame.torch(), torch, stream)
@@ -470,6 +483,9 @@ class Importer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+low.getter_offer(Importer, ImportResult, _NEW)
 
 
 def _shaped(array: Any, framework: Any, wanted: Form | None) -> Any:
