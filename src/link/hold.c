@@ -22,7 +22,7 @@ struct cudalink_hold {
   pthread_mutex_t mutex; /* guards what follows, until the last reference is gone */
   struct gpu_streams used;
   struct gpu_streams written; /* those among them that wrote: readers come behind them */
-  cudalink_frame frame;       /* last: only its planes that are there are kept */
+  cudalink_frame frame;       /* last: it ends behind the planes that are there */
 };
 
 static int is_null(const char *call) {
@@ -35,14 +35,14 @@ int cudalink_hold_take(cudalink_hold **hold, cudalink_frame *frame) {
   if (!hold || !frame) return is_null(call);
   int status = cudalink_frame_flags(frame, &flags); /* is it held? */
   if (status < 0) return status;
-  cudalink_hold *made = malloc(sizeof *made);
+  size_t bytes = offsetof(cudalink_frame, description.planes) +
+                 frame->description.plane_count * sizeof frame->description.planes[0];
+  cudalink_hold *made = malloc(offsetof(cudalink_hold, frame) + bytes);
   if (!made) return error_set(CUDALINK_ERROR_NO_MEMORY, "%s: no memory for a hold", call);
   atomic_init(&made->references, 1);
   pthread_mutex_init(&made->mutex, NULL);
   made->used.count = made->written.count = 0;
-  memcpy(&made->frame, frame,
-         offsetof(cudalink_frame, description.planes) +
-             frame->description.plane_count * sizeof frame->description.planes[0]);
+  memcpy(&made->frame, frame, bytes);
   frame->lease = 0;
   *hold = made;
   return CUDALINK_OK;
