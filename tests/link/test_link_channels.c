@@ -4,10 +4,12 @@
  */
 #include "link_test.h"
 
+#include <dlfcn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "link/exporter.h"
 #include "os/os.h"
 #include "wire/message.h"
 
@@ -187,6 +189,66 @@ static size_t ask(uint64_t value, struct wire_status_reply *answer) {
   os_handle_close(&handle);
   return size;
 }
+
+#if !WITH_THREAD_SANITIZER /* which has a pthread_mutex_unlock of its own */
+
+static pthread_mutex_t *_Atomic watched; /* the exporter's */
+static struct wire_mailbox *told_by;     /* a consumer's, which counts how often it was let go of */
+static _Atomic uint64_t unlocks;
+
+/* In place of libc's, for what is linked with it here. */
+int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+  static _Atomic(int (*)(pthread_mutex_t *)) next;
+  if (!atomic_load(&next)) {
+    int (*found)(pthread_mutex_t *);
+    *(void **)(void *)&found = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+    atomic_store(&next, found);
+  }
+  if (mutex == atomic_load(&watched)) {
+    uint64_t count = atomic_fetch_add(&unlocks, 1) + 1;
+    atomic_store(&told_by->received, count);
+    atomic_store(&told_by->latencies[CUDALINK_LATENCY_BUCKETS - 1], count);
+  }
+  return atomic_load(&next)(mutex);
+}
+
+/* Whether it was let go of before both numbers were read. The end of the connection may count, too: then
+ * this is false by chance; where they are read with it, always. */
+static bool ask_without_the_mutex(void) {
+  static struct wire_status_reply answer;
+  ask(UINT64_MAX, &answer);
+  uint64_t now = atomic_load(&unlocks);
+  const uint64_t *latencies = wire_status_latencies_at(&answer)->counts;
+  return wire_status_counts_of(&answer)->received == now &&
+         latencies[CUDALINK_LATENCY_BUCKETS - 1] == now;
+}
+
+/* What consumers count is read when the producer's calls need not wait for that any more. */
+static void numbers_are_read_without_the_mutex(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  struct link_exporter *inside;
+  test_open(&exporter, .name = "cam");
+  test_join(&importer, .name = "cam");
+  take_one(exporter, importer);
+  assert_ok(link_exporter_lock(exporter, "test", &inside));
+  told_by = inside->members[0].mailbox;
+  atomic_store(&watched, &inside->object.mutex);
+  link_exporter_unlock(inside);
+  bool without = false;
+  for (int i = 0; i < 1000 && !without; i++)
+    without = ask_without_the_mutex();
+  assert_ok(link_exporter_lock(exporter, "test", &inside)); /* so that nobody is on the way out */
+  atomic_store(&watched, NULL);
+  link_exporter_unlock(inside);
+  assert_true(without);
+  assert_true(atomic_load(&unlocks) > 1);
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
+#endif
 
 /* One of an older library gets the answer that it knows, and one of a newer library what we know. */
 static void an_older_observer(void **state) {
@@ -581,6 +643,9 @@ static const struct CMUnitTest tests[] = {
     test_case(consumers_count),
     test_case(latency_of_a_sleeper),
     test_case(an_older_observer),
+#if !WITH_THREAD_SANITIZER
+    test_case(numbers_are_read_without_the_mutex),
+#endif
     test_case(an_older_consumer),
     test_case(an_older_producer),
     test_case(the_list_is_sorted_and_complete),
