@@ -213,6 +213,31 @@ class Devices(OnFakeDriver):
         )  # fmt: skip
         self.assertEqual(json.loads(self.finish(receiver)[0])["torn"], 0)
 
+    def test_a_consumer_of_a_gpu_that_is_not_there(self):
+        """Frames in memory of the CPU would come without it, and nobody would notice."""
+        sender = self.start("send", "x", "--kind", "host", "--size", "64x48")
+        self.wait_for_line(sender, "channel x")
+        commands = (("recv", "x", "--count", 1), ("record", "x", "take", "--count", 1))
+        advice = "; without --device frames are taken where their producer has them"
+        for command in commands:
+            self.run_program(*command, "--device", 2)
+            self.run_program(*command, "--device", UUID)
+            error = self.fail_program(*command, "--device", 3, code=3)
+            self.assertIn("--device 3: there are GPUs 0 to 2" + advice, error)
+            self.assert_unknown(self.fail_program(*command, "--device", "GPU-00", code=3), "there are ")
+            self.run_program(*command, "--device", 3, "--kind", "host")
+        self.fail_program("recv", "x", "--out", "out.raw", "--device", 3, code=3)
+        self.assertFalse(os.path.exists(self.path("out.raw")))
+        error = self.fail_program("recv", "nobody", "--device", 3, code=3)
+        self.assertIn("--device 3: there are GPUs 0 to 2", error)
+        self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+        for command in commands if not has_driver() else ():
+            for device in ("0", "GPU-00"):
+                error = self.fail_program(*command, "--device", device, code=3)
+                self.assertIn(f"--device {device}: no CUDA driver is installed", error)
+            self.run_program(*command)
+        self.interrupt(sender)
+
     def start_senders(self):
         """On GPU 0, on GPU 2, in memory of the CPU."""
         for name, options in (("a", ("vmm", "--device", 0)), ("b", ("ipc", "--device", 2)), ("c", ("host",))):

@@ -201,3 +201,17 @@ int gpus_report(int error) {
   if (error == CUDALINK_ERROR_UNSUPPORTED && gpus_report_unknown()) return EXIT_CODE_CHANNEL;
   return report_library(error);
 }
+
+int gpus_check(uint64_t device) {
+  char uuid[CUDALINK_DEVICE_TEXT_SIZE], reason[64], number[24];
+  if (device == OPTION_NO_DEVICE) return EXIT_CODE_OK;
+  const char *failure = gpus_uuid((long)device, uuid, reason, sizeof reason);
+  if (!failure) return EXIT_CODE_OK;
+  if (gpus_report_unknown()) return EXIT_CODE_CHANNEL;
+  const char *named = option_device_uuid();
+  snprintf(number, sizeof number, "%llu", (unsigned long long)device);
+  return report(
+      EXIT_CODE_CHANNEL,
+      "--device %.60s: %s; without --device frames are taken where their producer has them",
+      named ? named : number, failure);
+}

@@ -33,4 +33,8 @@ int gpus_report(int error);
 /* 1: the same, and it was why and has been said. */
 int gpus_report_unknown(void);
 
+/* Reports that the GPU which --device named is not there; OPTION_NO_DEVICE always is, and loads no driver. An
+ * exit code. For consumers: memory of the CPU reaches them with no GPU, and nothing else would tell. */
+int gpus_check(uint64_t device);
+
 #endif

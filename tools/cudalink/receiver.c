@@ -148,6 +148,10 @@ static int receive(struct receiver *receiver) {
   return code;
 }
 
+int receiver_check(const struct receiver_options *options) {
+  return options->kind == CUDALINK_KIND_HOST ? EXIT_CODE_OK : gpus_check(options->device);
+}
+
 static int open_importer(struct receiver *receiver) {
   const struct receiver_options *options = &receiver->options;
   cudalink_importer_spec spec = {CUDALINK_IMPORTER_DEFAULTS,

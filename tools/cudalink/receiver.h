@@ -67,6 +67,9 @@ struct receiver {
   uint64_t end_time;                      /* UINT64_MAX = none */
 };
 
+/* Reports a --device that is not there, before files are made. With --kind host no GPU counts. */
+int receiver_check(const struct receiver_options *options);
+
 /* Opens the channel, takes frames, closes it. All of `result` is there afterwards, also after a
  * failure, but `statistics` only when `*is_open` is 1: the channel could be opened. */
 int receiver_run(struct receiver *receiver, int *is_open);

@@ -238,6 +238,7 @@ int command_record(int argc, char **argv) {
   int code = parse(record, argc, argv);
   if (code == OPTIONS_GO && is_stdout(record) && isatty(STDOUT_FILENO))
     code = report(EXIT_CODE_USAGE, "record: - would fill the terminal; add | and a program");
+  if (code == OPTIONS_GO && receiver_check(&record->receiver.options)) code = EXIT_CODE_CHANNEL;
   if (code == OPTIONS_GO) {
     code = stop_install();
     live_start();

@@ -126,6 +126,8 @@ static int open_and_run(struct recv *recv) {
   if (code) return code;
   if (options->out && strcmp(options->out, "-") == 0 && isatty(STDOUT_FILENO))
     return report(EXIT_CODE_USAGE, "recv: --out - would fill the terminal; add | and a program");
+  code = receiver_check(&options->receiver);
+  if (code) return code;
   code = stop_install();
   if (code) return code;
   live_start();
