@@ -446,6 +446,34 @@ class Record(ProgramTest):
         recorder.kill()
         self.interrupt(sender)
 
+    def test_context_is_made_while_a_producer_is_waited_for(self):
+        """Here it takes for ever, which holds up no channel that needs none."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment["FAKECUDA_FAIL"] = "cuDevicePrimaryCtxRetain:0:-1000"
+        for devices, options in (("1", ()), ("1", ("--kind", "vmm")), ("2", ("--device", 1))):
+            with self.subTest(devices=devices, options=options):
+                self.environment["FAKECUDA_DEVICES"] = devices
+                recorder = self.start("record", "x", "out.rec", *options)
+                self.wait_for(lambda: waits_for_ever(recorder.pid), "it makes the context")
+                if not options:
+                    sender = self.start("send", "x", *SMALL, "--kind", "host")
+                    target = Path(self.path("out.rec"))
+                    self.wait_for(lambda: target.exists() and target.stat().st_size > 1000, "some frames")
+                    self.interrupt(sender)
+                recorder.kill()
+                recorder.wait()
+
+    def test_context_that_nobody_may_need_is_not_made(self):
+        """It is not known which, or that there is none: the first call for one would end the recorder."""
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        for devices, call, options in (
+            ("2", "cuDevicePrimaryCtxRetain", ()), ("0", "cuDevicePrimaryCtxRetain", ()),
+            ("1", "cuInit", ("--kind", "host")),
+        ):  # fmt: skip
+            with self.subTest(devices=devices, options=options):
+                self.environment.update(FAKECUDA_DEVICES=devices, FAKECUDA_FAIL=f"{call}:0:-6")
+                self.record("--count", 2, "--kind", "host", record=options)
+
     def test_interrupt(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             recorder = self.start("record", "x", "out.rec", *EVERY, "--json")

@@ -102,6 +102,12 @@ int gpus_ordinal(const uint8_t uuid[16]) {
   return -1;
 }
 
+int gpus_only(void) {
+  struct driver driver;
+  int count = 0;
+  return !start(&driver, &count) && count == 1 ? 0 : -1;
+}
+
 /* Of the kernel's module; CUDA knows its own version only. */
 static void print_driver_version(void) {
   char text[32] = "";

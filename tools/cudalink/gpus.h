@@ -17,6 +17,9 @@ const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *r
  * context. */
 int gpus_ordinal(const uint8_t uuid[16]);
 
+/* The number of the only GPU: 0. -1: there are several, or none. */
+int gpus_only(void);
+
 struct gpus_machine {
   char gpu[CUDALINK_DEVICE_NAME_SIZE]; /* "NVIDIA H200" */
   char driver[32];                     /* "580.95.05" */

@@ -8,6 +8,7 @@
 #include "json.h"
 #include "options.h"
 #include "receiver.h"
+#include "record_context.h"
 #include "record_queue.h"
 #include "report.h"
 #include "stop.h"
@@ -24,6 +25,7 @@
 struct record {
   struct receiver receiver;
   struct record_queue queue;
+  struct record_context context;
   struct live_meter meter;
   uint64_t missed_at_start; /* before the first frame */
   const char *path;
@@ -39,7 +41,8 @@ static const char notes[] =
     "before it. With every the producer waits, so nothing is missed. Frames that the disk has no\n"
     "time for yet wait in memory, up to 16 of them and 256 MiB; Ctrl-C still writes those into a\n"
     "file, and discards those for a pipe. What is missed while the recorder starts, slots of the\n"
-    "producer bridge (send --slots 16).\n"
+    "producer bridge (send --slots 16). Started before the producer, the recorder makes ready for\n"
+    "the GPU of --device, or the only one, while it waits; --kind host needs none.\n"
     "\n"
     "FILE - is stdout. The file has whole frames only, also when the disk is full or a signal\n"
     "comes; docs/recording.md describes it.\n"
@@ -106,14 +109,19 @@ static void show_live(void *context) {
             live_rate(&record->meter, frames), (double)bytes / MEBIBYTE, missed(record));
 }
 
-/* Makes the GPU's context, and memory to read frames out to, while no frame waits for it: done behind
- * the joining they cost the first ones. For a channel that is not there yet nobody can say where. */
+/* Makes the GPU's context while no frame waits for it: done behind the joining it costs the first ones. Of a
+ * channel that is there it is known which GPU, and how much memory to read frames out to; of one that is not yet,
+ * it is the GPU that was named, or the only one. */
 static void prepare(struct record *record) {
   static cudalink_channel_info channel;
   const struct receiver_options *options = &record->receiver.options;
+  if (options->kind == CUDALINK_KIND_HOST) return;
   if (cudalink_channel_get(NULL, options->channel, CHANNEL_VIEW_PATIENCE, &channel) ||
-      channel.status || channel.kind == CUDALINK_KIND_HOST)
+      channel.status) {
+    record_context_start(&record->context, options->device);
     return;
+  }
+  if (channel.kind == CUDALINK_KIND_HOST) return;
   int ordinal = options->device == OPTION_NO_DEVICE ? gpus_ordinal(channel.device_uuid)
                                                     : (int)options->device;
   if (ordinal < 0) return;
@@ -226,6 +234,7 @@ static int run(struct record *record) {
   if (code) return code;
   prepare(record);
   code = receiver_run(&record->receiver, &is_open);
+  record_context_end(&record->context);
   int result = record_queue_close(&record->queue);
   if (result && !code) code = write_failed(record);
   return is_open ? summarize(record, code) : code;
