@@ -382,18 +382,47 @@ class Record(ProgramTest):
     def test_disk_full(self):
         """What does not fit is cut off again; the file is whole."""
         limit = recording.HEAD.size + 10 * WIDE_BYTES + 100
-        recorder = self.start(
-            "record", "x", "out.rec", *EVERY, "--json",
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
-        )  # fmt: skip
-        sender = self.start("send", "x", *SMALL, *WIDE)
-        out, errors = self.finish(recorder, 4)
-        self.assertIn("out.rec: write failed after", self.one_line(errors))
-        self.assertEqual(len(self.content("out.rec")), 10)
-        result = json.loads(out)
-        self.assertEqual(result["frames_recorded"], 10)
-        self.assertGreater(result["discarded"], 0)
-        self.interrupt(sender)
+        for target, name in (("out.rec", "out.rec"), ("-", "stdout")):
+            recorder = self.start_into(
+                target, *EVERY, "--json",
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            )  # fmt: skip
+            sender = self.start("send", "x", *SMALL, *WIDE)
+            out, errors = self.finish(recorder, 4)
+            line, summary = (errors if target == "-" else errors + out).splitlines()
+            self.assertIn(f"{name}: write failed after", self.one_line(line))
+            self.assertEqual(len(self.content("out.rec")), 10)
+            result = json.loads(summary)
+            self.assertEqual(result["frames_recorded"], 10)
+            self.assertGreater(result["discarded"], 0)
+            self.interrupt(sender)
+
+    def test_what_is_in_front_of_stdout_stays(self):
+        """A file that had a beginning, with and without O_APPEND; one with an end is not cut."""
+        head = b"mine" * 100
+        limit = len(head) + recording.HEAD.size + 2 * WIDE_BYTES + 100
+        for mode, rest in (("ab", b""), ("r+b", b""), ("r+b", bytes(limit))):
+            with self.subTest(mode=mode, rest=len(rest)):
+                Path(self.path("out.rec")).write_bytes(head + rest)
+                with open(self.path("out.rec"), mode) as file:
+                    file.seek(len(head))
+                    recorder = self.start(
+                        "record", "x", "-", *EVERY, stdout=file,
+                        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+                    )  # fmt: skip
+                sender = self.start("send", "x", *SMALL, *WIDE)
+                self.finish(recorder, 4)
+                self.interrupt(sender)
+                data = Path(self.path("out.rec")).read_bytes()
+                self.assertEqual(data[: len(head)], head)
+                self.assertEqual(len(data), len(head + rest) if rest else limit - 100)
+
+    def test_nothing_recorded_leaves_stdout_alone(self):
+        with open(self.path("stdout"), "wb") as file:
+            file.write(b"mine")
+        with open(self.path("stdout"), "ab") as file:
+            self.run_program("record", "nobody", "-", "--seconds", 0.1, stdout=file)
+        self.assertEqual(Path(self.path("stdout")).read_bytes(), b"mine")
 
     def test_full_device(self):
         recorder = self.start("record", "x", "/dev/full", *EVERY)
@@ -488,19 +517,28 @@ class Record(ProgramTest):
             self.interrupt(sender)
             os.unlink(self.path("out.rec"))
 
+    def start_into(self, target, *options, **more):
+        """A recorder into out.rec, which it opens, or which the shell does."""
+        if target != "-":
+            return self.start("record", "x", target, *options, **more)
+        with open(self.path("out.rec"), "wb") as file:
+            return self.start("record", "x", "-", *options, stdout=file, **more)
+
     def test_interrupt_writes_what_waits(self):
         """Frames that take longer to write than to read, so that some wait when the signal comes."""
-        recorder = self.start("record", "x", "out.rec", *EVERY, "--json")
-        sender = self.start("send", "x", "--size", "1024x1024", "--fps", 0, "--wait-consumers", 1)
-        self.wait_for(lambda: os.path.exists(self.path("out.rec")), "the file is there")
-        self.wait_for_line(sender, "channel x")
-        self.wait_for(lambda: self.ask_json("info", "x")["published"] > 40, "some frames wait")
-        result = json.loads(self.interrupt(recorder)[0])
-        self.interrupt(sender)
-        frames = recording.read(self.path("out.rec"))[1]
-        self.assertEqual(result["discarded"], 0)
-        self.assertGreater(len(frames), 30)
-        self.assertEqual(len(frames), result["frames_recorded"])
+        for target in ("out.rec", "-"):
+            recorder = self.start_into(target, *EVERY, "--json")
+            sender = self.start("send", "x", "--size", "1024x1024", "--fps", 0, "--wait-consumers", 1)
+            self.wait_for(lambda: os.path.exists(self.path("out.rec")), "the file is there")
+            self.wait_for_line(sender, "channel x")
+            self.wait_for(lambda: self.ask_json("info", "x")["published"] > 40, "some frames wait")
+            out, errors = self.interrupt(recorder)
+            self.interrupt(sender)
+            result = json.loads(errors if target == "-" else out)
+            frames = recording.read(self.path("out.rec"))[1]
+            self.assertEqual(result["discarded"], 0)
+            self.assertGreater(len(frames), 30)
+            self.assertEqual(len(frames), result["frames_recorded"])
 
     def test_disk_full_behind_an_interrupt(self):
         """The recorder stands still while the signal comes and the disk gets full: what waits fails."""

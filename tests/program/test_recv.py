@@ -277,10 +277,10 @@ class Recv(ProgramTest):
     def test_no_such_folder(self):
         self.assertIn("no/out.y4m", self.fail_program("recv", "x", "--out", "no/out.y4m", code=4))
 
-    def check_disk_full(self, receiver, whole_bytes):
+    def check_disk_full(self, receiver, whole_bytes, name="out.raw"):
         """One line that names the file, and nothing but whole frames."""
         line = self.one_line(self.finish(receiver, 4)[1])
-        self.assertIn("out.raw: write failed", line)
+        self.assertIn(f"{name}: write failed", line)
         self.assertEqual(self.size_of("out.raw"), whole_bytes)
 
     def test_file_size_limit(self):
@@ -292,6 +292,19 @@ class Recv(ProgramTest):
         sender = self.start("send", "x", *SMALL, "--wait-consumers", 1)
         self.check_disk_full(receiver, 10 * SMALL_BYTES)
         self.interrupt(sender)
+
+    def test_file_size_limit_of_stdout(self):
+        """Where the shell leads it into a file; also the first frame is whole, or not there."""
+        for whole in (3, 0):
+            limit = whole * SMALL_BYTES + 100
+            with open(self.path("out.raw"), "wb") as file:
+                receiver = self.start(
+                    "recv", "x", *EVERY, "--out", "-", "--as", "raw", stdout=file,
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+                )  # fmt: skip
+            sender = self.start("send", "x", *SMALL, "--wait-consumers", 1)
+            self.check_disk_full(receiver, whole * SMALL_BYTES, "stdout")
+            self.interrupt(sender)
 
     def test_disk_full(self):
         """A file system of 64 KiB, in a mount namespace of its own."""

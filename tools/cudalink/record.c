@@ -44,7 +44,10 @@ static const char notes[] =
     "producer bridge (send --slots 16). Started before the producer, the recorder makes ready for\n"
     "the GPU of --device, or the only one, while it waits; --kind host needs none.\n"
     "\n"
-    "FILE - is stdout. The file has whole frames only, also when the disk is full or a signal\n"
+    "FILE - is stdout; where the shell leads that into a file, it is one (record cam - > FILE), "
+    "but\n"
+    "no summary is printed. The file has whole frames only, also when the disk is full or a "
+    "signal\n"
     "comes; docs/recording.md describes it.\n"
     "\n"
     "Exit code 1: frames were missed. JSON keys: channel file frames_recorded missed\n"
@@ -218,7 +221,8 @@ static int summarize(const struct record *record, int code) {
     print_json(record, stream);
   else if (stream == stdout && (record->queue.frames || !code))
     print(record);
-  else if (stream == stderr && record->queue.discarded && stop_requested())
+  else if (stream == stderr && record->queue.discarded && stop_requested() &&
+           !record->queue.recorder.output.is_regular)
     report_discarded(record);
   if (!code && missed(record) && !record->queue.has_failed) return fail_missed(record);
   return code;

@@ -73,8 +73,8 @@ int record_queue_open(struct record_queue *queue, const char *path, const char *
   pthread_cond_init(&queue->changed, NULL);
   if (media_recorder_open(&queue->recorder, path, channel, stop_flag(), &queue->error))
     return report_media(&queue->error);
-  /* A file takes what is queued, soon; who reads a pipe may never do so. */
-  if (queue->recorder.output.is_file) queue->recorder.output.stop = NULL;
+  /* A file takes what is queued, soon, also stdout's; who reads a pipe may never do so. */
+  if (queue->recorder.output.is_regular) queue->recorder.output.stop = NULL;
   set_signals(SIG_BLOCK);
   int error = pthread_create(&queue->thread, NULL, write_all, queue);
   if (!error) return EXIT_CODE_OK;

@@ -149,16 +149,15 @@ int media_input_rewind(struct media_input *input, struct media_error *error) {
 
 int media_output_open(struct media_output *output, const char *path,
                       const volatile sig_atomic_t *stop, struct media_error *error) {
-  *output = (struct media_output){.descriptor = -1, .stop = stop};
-  set_name(output->name, path, "stdout");
-  if (strcmp(path, "-") == 0) {
-    output->descriptor = STDOUT_FILENO;
-    return CUDALINK_OK;
-  }
-  output->descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-  if (output->descriptor < 0) return media_fail_errno(error, "%s: can't be created", path);
   struct stat status;
-  output->is_file = fstat(output->descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  int is_stdout = strcmp(path, "-") == 0;
+  *output = (struct media_output){.descriptor = STDOUT_FILENO, .stop = stop};
+  set_name(output->name, path, "stdout");
+  if (!is_stdout)
+    output->descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+  if (output->descriptor < 0) return media_fail_errno(error, "%s: can't be created", path);
+  output->is_regular = fstat(output->descriptor, &status) == 0 && S_ISREG(status.st_mode);
+  output->is_file = output->is_regular && !is_stdout;
   return CUDALINK_OK;
 }
 
@@ -182,9 +181,15 @@ int media_output_write(struct media_output *output, const void *from, uint64_t s
   return CUDALINK_OK;
 }
 
+/* What stdout leads to may have had a beginning before us. */
 void media_output_cut(struct media_output *output, uint64_t position) {
-  if (!output->is_file || ftruncate(output->descriptor, (off_t)position) != 0) return;
-  if (lseek(output->descriptor, (off_t)position, SEEK_SET) >= 0) output->position = position;
+  struct stat status;
+  if (!output->is_regular || output->position == position) return;
+  if (fstat(output->descriptor, &status) != 0) return;
+  off_t end = lseek(output->descriptor, 0, SEEK_CUR);
+  off_t start = end - (off_t)(output->position - position);
+  if (end != status.st_size || start < 0 || ftruncate(output->descriptor, start) != 0) return;
+  if (lseek(output->descriptor, start, SEEK_SET) >= 0) output->position = position;
 }
 
 int media_output_close(struct media_output *output, struct media_error *error) {
@@ -197,6 +202,9 @@ int media_output_close(struct media_output *output, struct media_error *error) {
 void media_output_discard(struct media_output *output) {
   struct media_error ignored;
   if (output->descriptor < 0) return;
-  if (output->is_file) unlink(output->name);
+  if (output->is_file)
+    unlink(output->name);
+  else
+    media_output_cut(output, 0);
   media_output_close(output, &ignored);
 }

@@ -48,18 +48,19 @@ struct media_output {
   const volatile sig_atomic_t *stop;
   uint64_t position; /* bytes written */
   int descriptor;    /* -1: not open */
-  int is_file;       /* a regular file: it can be cut and removed */
+  int is_regular;    /* a file: it can be cut, and takes what it is given */
+  int is_file;       /* one that was opened here: it can be removed, too; stdout's is its owner's */
 };
 
 int media_output_open(struct media_output *output, const char *path,
                       const volatile sig_atomic_t *stop, struct media_error *error);
 int media_output_write(struct media_output *output, const void *from, uint64_t size,
                        struct media_error *error);
-/* Takes back everything behind `position`, if this is a file. */
+/* Takes back everything behind `position`, if this is a file and nobody else has written behind it. */
 void media_output_cut(struct media_output *output, uint64_t position);
 /* Some file systems report a full disk only here. */
 int media_output_close(struct media_output *output, struct media_error *error);
-/* Closes and removes the file. */
+/* Closes and removes the file; takes back all that was written to stdout's. */
 void media_output_discard(struct media_output *output);
 
 #endif
