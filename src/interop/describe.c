@@ -124,9 +124,10 @@ static int check_tensor(const cudalink_description *description, const char *nam
                      CUDALINK_PLANE_NAME_SIZE - 1);
   if (!describe_dtype_is_legal(dtype))
     return error_set(invalid,
-                     "describe tensor \"%s\": type code %u with %u bits and %u lanes does not "
+                     "describe tensor \"%s\": type code %u with %u bit%s and %u lane%s does not "
                      "exist",
-                     name, dtype.code, dtype.bits, dtype.lanes);
+                     name, dtype.code, dtype.bits, error_s(dtype.bits), dtype.lanes,
+                     error_s(dtype.lanes));
   if (dimensions > CUDALINK_MAX_DIMENSIONS)
     return error_set(invalid, "describe tensor \"%s\": %u dimensions, %d is most", name, dimensions,
                      CUDALINK_MAX_DIMENSIONS);

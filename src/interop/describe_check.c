@@ -32,15 +32,18 @@ static int check_dtype(uint32_t index, const cudalink_plane *plane) {
   cudalink_dtype dtype = plane->dtype;
   if (!describe_dtype_is_legal(dtype))
     return error_set(INVALID,
-                     "plane %u \"%s\": type code %u with %u bits and %u lanes does not exist",
-                     index, plane->name, dtype.code, dtype.bits, dtype.lanes);
+                     "plane %u \"%s\": type code %u with %u bit%s and %u lane%s does not exist",
+                     index, plane->name, dtype.code, dtype.bits, error_s(dtype.bits), dtype.lanes,
+                     error_s(dtype.lanes));
   if ((uint32_t)dtype.bits * dtype.lanes < 8 && plane->dimensions > 0 &&
       plane->strides[plane->dimensions - 1] != 0)
-    return error_set(INVALID,
-                     "plane %u \"%s\": elements of %u bits lie dense in the last dimension, so its "
-                     "stride must be 0, not %lld",
-                     index, plane->name, (uint32_t)dtype.bits * dtype.lanes,
-                     (long long)plane->strides[plane->dimensions - 1]);
+    return error_set(
+        INVALID,
+        "plane %u \"%s\": elements of %u bit%s lie dense in the last dimension, so its "
+        "stride must be 0, not %lld",
+        index, plane->name, (uint32_t)dtype.bits * dtype.lanes,
+        error_s((uint32_t)dtype.bits * dtype.lanes),
+        (long long)plane->strides[plane->dimensions - 1]);
   return CUDALINK_OK;
 }
 
@@ -57,13 +60,14 @@ static int check_plane(uint32_t index, const cudalink_plane *plane, uint64_t *en
     return error_set(INVALID, "plane %u \"%s\": shape and strides reach behind 2^63 bytes", index,
                      plane->name);
   if (plane->bytes != size.extent)
-    return error_set(
-        INVALID, "plane %u \"%s\": bytes is %llu, but shape and strides cover %llu bytes", index,
-        plane->name, (unsigned long long)plane->bytes, (unsigned long long)size.extent);
+    return error_set(INVALID,
+                     "plane %u \"%s\": bytes is %llu, but shape and strides cover %llu byte%s",
+                     index, plane->name, (unsigned long long)plane->bytes,
+                     (unsigned long long)size.extent, error_s((uint64_t)size.extent));
   if (__builtin_add_overflow(plane->offset, plane->bytes, end) || *end > INT64_MAX)
-    return error_set(INVALID, "plane %u \"%s\": offset %llu + %llu bytes end behind 2^63", index,
+    return error_set(INVALID, "plane %u \"%s\": offset %llu + %llu byte%s end behind 2^63", index,
                      plane->name, (unsigned long long)plane->offset,
-                     (unsigned long long)plane->bytes);
+                     (unsigned long long)plane->bytes, error_s(plane->bytes));
   return CUDALINK_OK;
 }
 
@@ -126,12 +130,12 @@ static int check_picture_plane(const struct format_row *row, const cudalink_pict
                                uint32_t index, const cudalink_plane *plane) {
   struct format_shape shape = format_plane_shape(row, index, picture->width, picture->height);
   if (plane->dtype.code != row->code || plane->dtype.bits != row->bits || plane->dtype.lanes != 1)
-    return error_set(
-        INVALID,
-        "picture plane %u: its type is code %u, %u bits, %u lanes, but %s has code %u, "
-        "%u bits, 1 lane",
-        index, plane->dtype.code, plane->dtype.bits, plane->dtype.lanes, row->name, row->code,
-        row->bits);
+    return error_set(INVALID,
+                     "picture plane %u: its type is code %u, %u bit%s, %u lane%s, but %s has code "
+                     "%u, %u bit%s, 1 lane",
+                     index, plane->dtype.code, plane->dtype.bits, error_s(plane->dtype.bits),
+                     plane->dtype.lanes, error_s(plane->dtype.lanes), row->name, row->code,
+                     row->bits, error_s(row->bits));
   if (plane->dimensions != shape.dimensions)
     return error_set(INVALID, "picture plane %u: %u dimension%s, but %s has %u", index,
                      plane->dimensions, error_s(plane->dimensions), row->name, shape.dimensions);

@@ -109,8 +109,8 @@ int cudalink_pack(const cudalink_description *description, const void *slot, voi
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "pack: %s is NULL", slot ? "out" : "slot");
   if (size < needed)
     return error_set(CUDALINK_ERROR_TOO_LARGE,
-                     "pack: the frame has %llu bytes, there is room for %llu",
-                     (unsigned long long)needed, (unsigned long long)size);
+                     "pack: the frame has %llu byte%s, there is room for %llu",
+                     (unsigned long long)needed, error_s(needed), (unsigned long long)size);
   if (rows_bottom_up && !description->picture.format)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                      "pack: only a picture can be turned over, and this frame is none");
@@ -146,8 +146,8 @@ int cudalink_unpack(const cudalink_description *description, const void *packed,
                      packed ? "slot" : "packed");
   if (size != needed)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                     "unpack: the frame has %llu bytes, %llu were given",
-                     (unsigned long long)needed, (unsigned long long)size);
+                     "unpack: the frame has %llu byte%s, %llu were given",
+                     (unsigned long long)needed, error_s(needed), (unsigned long long)size);
   struct copy copy = {.packed_in = packed, .slot_out = slot};
   copy_frame(&copy, description, 0);
   return CUDALINK_OK;

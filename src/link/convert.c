@@ -40,10 +40,11 @@ static int check_apart(const struct conversion *conversion) {
   uint64_t target_bytes = convert_plan_bytes(conversion->plan, CONVERT_TARGET);
   if (source + source_bytes <= target || target + target_bytes <= source) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "convert: the source (%llu bytes at 0x%llx) and the target (%llu bytes at "
+                   "convert: the source (%llu byte%s at 0x%llx) and the target (%llu byte%s at "
                    "0x%llx) overlap",
-                   (unsigned long long)source_bytes, (unsigned long long)source,
-                   (unsigned long long)target_bytes, (unsigned long long)target);
+                   (unsigned long long)source_bytes, error_s(source_bytes),
+                   (unsigned long long)source, (unsigned long long)target_bytes,
+                   error_s(target_bytes), (unsigned long long)target);
 }
 
 static int check_foreign(const struct conversion *conversion) {

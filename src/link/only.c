@@ -60,9 +60,10 @@ static int held_back(const struct link_exporter *exporter) {
 
 static int not_landed(const struct link_exporter *exporter) {
   return error_set(CUDALINK_ERROR_BUSY,
-                   "channel '%s': the work on this slot's last frame, %u frames ago, is not done; "
+                   "channel '%s': the work on this slot's last frame, %u frame%s ago, is not done; "
                    "give more time, or more cipd_slots",
-                   exporter->name, exporter->outlet->ring->slots);
+                   exporter->name, exporter->outlet->ring->slots,
+                   error_s(exporter->outlet->ring->slots));
 }
 
 /* Waits for the slot's own work: readers are not waited for, nobody knows them. */

@@ -163,8 +163,8 @@ static int round_up(const struct gpu_device *device, size_t bytes, uint64_t *rou
     *rounded = (value + unit - 1) / unit * unit;
     return CUDALINK_OK;
   }
-  return error_set(CUDALINK_ERROR_NO_SPACE, "no room for %zu bytes on GPU %d", bytes,
-                   device->ordinal);
+  return error_set(CUDALINK_ERROR_NO_SPACE, "no room for %zu byte%s on GPU %d", bytes,
+                   error_s(bytes), device->ordinal);
 }
 
 void *cudalink_pool_alloc(size_t bytes, int ordinal, void *stream) {

@@ -527,7 +527,7 @@ TEST(dlpack_arrays_refuse, 60) {
   CHECK_OK(cudalink_array_take(&array, &tensor)); /* a transposed picture of bytes, mirrored */
   CHECK_STATUS(cudalink_array_copy(&copy, array, CUDALINK_STREAM_COMPLETE),
                CUDALINK_ERROR_UNSUPPORTED);
-  CHECK_CONTAINS(cudalink_last_error(), "10000 copies of 1 bytes");
+  CHECK_CONTAINS(cudalink_last_error(), "10000 copies of 1 byte,");
   CHECK_STATUS(cudalink_array_to_host(&copy, array, CUDALINK_STREAM_COMPLETE),
                CUDALINK_ERROR_UNSUPPORTED);
   cudalink_array_drop(array);

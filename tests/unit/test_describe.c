@@ -143,6 +143,12 @@ static void bad_tensors_are_refused(void **state) {
   assert_int_equal(cudalink_describe_tensor(&d, "a", CUDALINK_UINT8, 9, shape), INVALID);
   assert_int_equal(cudalink_describe_tensor(&d, "a", CUDALINK_UINT8, 2, NULL), INVALID);
   assert_int_equal(cudalink_describe_tensor(&d, "a", CUDALINK_UINT8, 2, negative), INVALID);
+  assert_int_equal(cudalink_describe_tensor(&d, "a", (cudalink_dtype){99, 1, 1}, 1, shape),
+                   INVALID);
+  assert_non_null(strstr(cudalink_last_error(), "code 99 with 1 bit and 1 lane does"));
+  assert_int_equal(cudalink_describe_tensor(&d, "a", (cudalink_dtype){99, 8, 3}, 1, shape),
+                   INVALID);
+  assert_non_null(strstr(cudalink_last_error(), "code 99 with 8 bits and 3 lanes does"));
   assert_int_equal(
       cudalink_describe_tensor(&d, "a name of twenty-four b.", CUDALINK_UINT8, 1, shape), INVALID);
   assert_int_equal(cudalink_describe_tensor(&d, "a", CUDALINK_UINT8, 2, huge),

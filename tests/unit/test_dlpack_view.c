@@ -197,7 +197,12 @@ static void slices_beyond_the_end(void **state) {
   (void)state;
   cudalink_view good = view_make(memory, CUDALINK_UINT16, 2, NUMBERS(4, 5), NUMBERS(10, 2));
   cudalink_view view = good;
+  cudalink_view one = view_make(memory, CUDALINK_UINT16, 2, NUMBERS(1, 5), NUMBERS(10, 2));
   assert_refused(INVALID_ARGUMENT, "index 4", cudalink_view_index(&view, 0, 4));
+  assert_refused(INVALID_ARGUMENT, "index 1 of dimension 0, which has 1 element",
+                 cudalink_view_index(&one, 0, 1));
+  assert_refused(INVALID_ARGUMENT, "slice: 1 element from 4 on",
+                 cudalink_view_slice(&view, 0, 4, 1, 1));
   assert_refused(INVALID_ARGUMENT, "index -1", cudalink_view_index(&view, 0, -1));
   assert_refused(INVALID_ARGUMENT, "dimension 2", cudalink_view_index(&view, 2, 0));
   assert_refused(INVALID_ARGUMENT, "NULL", cudalink_view_index(NULL, 0, 0));

@@ -73,6 +73,10 @@ static void what_is_not_a_name_is_refused(void **state) {
   char file[OS_FILE_SIZE];
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
     assert_int_equal(os_name_encode(wrong[i], file), CUDALINK_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(os_name_encode("\xFF", file), CUDALINK_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(cudalink_last_error(), "(1 byte, the first is 0xff)"));
+  assert_int_equal(os_name_encode("a\xFF", file), CUDALINK_ERROR_INVALID_ARGUMENT);
+  assert_non_null(strstr(cudalink_last_error(), "(2 bytes, the first is 0x61)"));
   assert_int_equal(os_name_encode(NULL, file), CUDALINK_ERROR_INVALID_ARGUMENT);
 }
 

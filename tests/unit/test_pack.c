@@ -168,6 +168,9 @@ static void sizes_that_do_not_fit_are_refused(void **state) {
   assert_int_equal(cudalink_unpack(&d, bytes, 15, bytes), INVALID);
   assert_int_equal(cudalink_unpack(&d, bytes, 17, bytes), INVALID);
   assert_int_equal(cudalink_pack(&d, NULL, bytes, 16, 0), INVALID);
+  assert_int_equal(cudalink_describe_picture(&d, CUDALINK_FORMAT_GRAY8, 1, 1, 1), 0);
+  assert_int_equal(cudalink_unpack(&d, bytes, 2, bytes), INVALID);
+  assert_non_null(strstr(cudalink_last_error(), "the frame has 1 byte, 2 were given"));
   assert_int_equal(cudalink_pack(&d, bytes, NULL, 16, 0), INVALID);
   assert_int_equal(cudalink_unpack(&d, NULL, 16, bytes), INVALID);
   assert_int_equal(cudalink_packed_bytes(&d, NULL), INVALID);

@@ -195,7 +195,8 @@ static void a_cut_file_gives_its_whole_frames(void **state) {
     media_assert_says("frame 2");
     if (size > length - 8) {
       char missing[64];
-      snprintf(missing, sizeof missing, "%d of its 8 bytes are missing", length - size);
+      snprintf(missing, sizeof missing, "%d of its 8 bytes %s missing", length - size,
+               length - size == 1 ? "is" : "are");
       media_assert_says(missing);
     }
     size_t written;

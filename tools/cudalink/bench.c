@@ -18,6 +18,7 @@
 #include "options.h"
 #include "report.h"
 #include "stop.h"
+#include "text.h"
 
 struct bench_command {
   struct bench_options options;
@@ -190,8 +191,9 @@ static int verdict(const struct bench_command *command, const struct bench_resul
     missed++;
   }
   if (!command->check || !missed) return EXIT_CODE_OK;
-  return report(EXIT_CODE_CHECK, "bench: %zu of %zu rows missed their target or failed (%s%s)",
-                missed, count, first, missed > 1 ? ", ..." : "");
+  return report(EXIT_CODE_CHECK, "bench: %zu of %zu row%s missed %s target or failed (%s%s)",
+                missed, count, text_s(count), missed == 1 ? "its" : "their", first,
+                missed > 1 ? ", ..." : "");
 }
 
 static int measure_and_report(const struct bench_command *command,

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 
 #include "bench.h"
+#include "text.h"
 
 #define COLUMNS 3
 #define PANEL_WIDTH 340
@@ -101,9 +102,9 @@ int bench_plot(const char *path, const struct bench_machine *machine,
           ".small { font-size: 10px; fill: #555 }</style>\n"
           "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
           COLUMNS * PANEL_WIDTH, HEADER + rows * PANEL_HEIGHT);
-  put_text(out, MARGIN, 24, "class=\"name\"", "cudalink bench %s, kind %s: %s, %d cores, %s",
+  put_text(out, MARGIN, 24, "class=\"name\"", "cudalink bench %s, kind %s: %s, %d core%s, %s",
            CUDALINK_VERSION_STRING, cudalink_kind_name(options->kind), machine->cpu, machine->cores,
-           machine->date);
+           text_s((uint64_t)machine->cores), machine->date);
   put_text(
       out, MARGIN, 42, "class=\"small\"",
       "bars: samples, the last one all beyond p99; line: median; dashed: floor of the same run; "

@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "json.h"
+#include "text.h"
 
 /* Three or four digits that matter. */
 static const char *number(char *text, size_t size, double value) {
@@ -33,7 +34,8 @@ static void put_known(struct json *json, const char *key, const char *text) {
 
 void bench_report_begin(FILE *out, const struct bench_machine *machine,
                         const struct bench_options *options) {
-  fprintf(out, "%s, %d cores, %s\n", machine->cpu, machine->cores, machine->kernel);
+  fprintf(out, "%s, %d core%s, %s\n", machine->cpu, machine->cores,
+          text_s((uint64_t)machine->cores), machine->kernel);
   print_gpu(out, &machine->gpu);
   fprintf(out, "%s, load %.2f, frames of kind %s\n\n", machine->date, machine->load,
           cudalink_kind_name(options->kind));

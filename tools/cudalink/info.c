@@ -94,9 +94,9 @@ static void print(const cudalink_channel_info *channel, uint64_t now) {
   print_line("producer", "%s, pid %d, user %u, open for %s", channel->program, channel->pid,
              channel->uid, open_for);
   print_frames(channel, now);
-  print_line("memory", "%u slots of %" PRIu64 " bytes on %s, generation %" PRIu64, channel->slots,
-             channel->slot_bytes, cudalink_kind_name((cudalink_kind)channel->kind),
-             channel->generation);
+  print_line("memory", "%u slot%s of %" PRIu64 " byte%s on %s, generation %" PRIu64, channel->slots,
+             text_s(channel->slots), channel->slot_bytes, text_s(channel->slot_bytes),
+             cudalink_kind_name((cudalink_kind)channel->kind), channel->generation);
   if (*channel->device) print_line("device", "%s, %s", channel->device, channel->device_name);
   print_line("path", "%s: %s", channel->path, channel->reason);
   print_line("folder", "%s", channel->directory);

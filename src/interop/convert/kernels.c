@@ -65,9 +65,10 @@ static int check_alignment(const struct convert_side *side, const char *role) {
     return error_set(
         CUDALINK_ERROR_INVALID_ARGUMENT,
         "convert: channel %d of the %s is at 0x%llx with a pitch of %llu and a step of "
-        "%llu bytes; on the GPU all must be multiples of %llu",
+        "%llu byte%s; on the GPU all must be multiples of %llu",
         i, role, (unsigned long long)channel->address, (unsigned long long)channel->pitch,
-        (unsigned long long)channel->step, (unsigned long long)size);
+        (unsigned long long)channel->step, error_s((uint64_t)channel->step),
+        (unsigned long long)size);
   }
   return CUDALINK_OK;
 }

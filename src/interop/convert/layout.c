@@ -133,10 +133,11 @@ static int tensor_storage(struct convert_layout *layout, cudalink_dtype dtype, c
   } else if (dtype.lanes == 1 && dtype.code == CUDALINK_DTYPE_FLOAT && dtype.bits == 32) {
     layout->side.storage = CONVERT_FLOAT, layout->name = "a float32 tensor";
   } else {
-    return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "convert: the %s is a tensor of type code %u, %u bits, %u lanes; only uint8, "
-                     "float16 and float32 count as pictures",
-                     role, dtype.code, dtype.bits, dtype.lanes);
+    return error_set(
+        CUDALINK_ERROR_UNSUPPORTED,
+        "convert: the %s is a tensor of type code %u, %u bit%s, %u lane%s; only uint8, "
+        "float16 and float32 count as pictures",
+        role, dtype.code, dtype.bits, error_s(dtype.bits), dtype.lanes, error_s(dtype.lanes));
   }
   for (int i = 0; i < 4; i++)
     layout->depths[i] = depth;

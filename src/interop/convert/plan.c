@@ -189,9 +189,10 @@ static int check_room(const cudalink_convert_plan *plan, enum convert_end end,
   int result = cudalink_description_bytes(frame, &bytes);
   if (result || bytes >= needed) return result;
   return error_set(INVALID,
-                   "convert: the plan's %s takes %llu bytes, the frame has %llu; make a plan for "
+                   "convert: the plan's %s takes %llu byte%s, the frame has %llu; make a plan for "
                    "frames like this one",
-                   end_names[end], (unsigned long long)needed, (unsigned long long)bytes);
+                   end_names[end], (unsigned long long)needed, error_s(needed),
+                   (unsigned long long)bytes);
 }
 
 static const char *picture_name(const cudalink_picture *picture) {

@@ -147,8 +147,9 @@ static int check_inside(const cudalink_view *whole, const cudalink_view *part) {
       bytes_part <= bytes - (start_part - start))
     return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "cudalink_array_part: %llu bytes at %p are not inside of the array's %llu at %p",
-                   (unsigned long long)bytes_part, low_part, (unsigned long long)bytes, low);
+                   "cudalink_array_part: %llu byte%s at %p %s not inside of the array's %llu at %p",
+                   (unsigned long long)bytes_part, error_s(bytes_part), low_part,
+                   bytes_part == 1 ? "is" : "are", (unsigned long long)bytes, low);
 }
 
 int cudalink_array_part(cudalink_array **part, cudalink_array *array, const cudalink_view *view) {
@@ -254,8 +255,8 @@ static int describe_dense(cudalink_view *view, cudalink_dtype dtype, uint32_t di
     view->shape[d] = shape[d];
   }
   if (!dtype.bits || !dtype.lanes)
-    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: a type of %u bits, %u lanes", call,
-                     dtype.bits, dtype.lanes);
+    return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: a type of %u bit%s, %u lane%s", call,
+                     dtype.bits, error_s(dtype.bits), dtype.lanes, error_s(dtype.lanes));
   if (view_fill_strides(view, bytes)) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_TOO_LARGE, "%s: more bytes than 63 bits say", call);
 }

@@ -88,10 +88,12 @@ int view_copy_by_gpu(const cudalink_view *view, void *target, struct gpu_array *
   }
   uint64_t calls = count_calls(view, &rows, outer);
   if (calls > MOST_COPIES)
-    return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "the array's strides take %llu copies of %llu bytes, and %d is most on a GPU; "
-                     "make it dense where it comes from",
-                     (unsigned long long)calls, (unsigned long long)rows.bytes, MOST_COPIES);
+    return error_set(
+        CUDALINK_ERROR_UNSUPPORTED,
+        "the array's strides take %llu copies of %llu byte%s, and %d is most on a GPU; "
+        "make it dense where it comes from",
+        (unsigned long long)calls, (unsigned long long)rows.bytes, error_s((uint64_t)rows.bytes),
+        MOST_COPIES);
   int64_t index[CUDALINK_MAX_DIMENSIONS] = {0};
   const char *source = view->data;
   int status;

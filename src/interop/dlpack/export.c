@@ -65,9 +65,10 @@ static int fill_strides(const cudalink_view *view, int64_t *strides) {
     if (stride_in_elements(view, k, &strides[k])) {
       if (!empty && view->shape[k] > 1)
         return error_set(UNSUPPORTED,
-                         "tensor: strides[%u] is %lld bytes, which is no multiple of an element's "
+                         "tensor: strides[%u] is %lld byte%s, which is no multiple of an element's "
                          "%u bits; copy the array first",
-                         k, (long long)view->strides[k], view_element_bits(view->dtype));
+                         k, (long long)view->strides[k], error_s((uint64_t)view->strides[k]),
+                         view_element_bits(view->dtype));
       strides[k] = compact;
     }
     if (__builtin_mul_overflow(compact, view->shape[k] ? view->shape[k] : 1, &compact)) compact = 1;
@@ -137,9 +138,9 @@ int cudalink_dlpack_export_legacy(const cudalink_view *view, void *owner, void (
   if (!view || !tensor) return is_null("cudalink_dlpack_export_legacy");
   if (view_element_bits(view->dtype) < 8 && (view->flags & CUDALINK_DLPACK_PADDED))
     return error_set(UNSUPPORTED,
-                     "tensor: each element of %u bits fills a byte, which only the versioned form "
+                     "tensor: each element of %u bit%s fills a byte, which only the versioned form "
                      "can say",
-                     view_element_bits(view->dtype));
+                     view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)));
   int status = make(&made, view, owner, drop);
   if (status < 0) return status;
   made->legacy = (cudalink_dlpack_legacy){.manager_context = made, .deleter = delete_legacy};

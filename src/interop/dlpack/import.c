@@ -31,8 +31,8 @@ static int check_type(cudalink_dtype dtype) {
         "tensor: its elements are opaque handles (a CUDA array, a texture?); hand over "
         "a linear copy");
   if (describe_dtype_is_legal(dtype)) return CUDALINK_OK;
-  return error_set(UNSUPPORTED, "tensor: there is no type of code %u with %u bits and %u lanes",
-                   dtype.code, dtype.bits, dtype.lanes);
+  return error_set(UNSUPPORTED, "tensor: there is no type of code %u with %u bit%s and %u lane%s",
+                   dtype.code, dtype.bits, error_s(dtype.bits), dtype.lanes, error_s(dtype.lanes));
 }
 
 static int check_device(cudalink_dlpack_device device) {
@@ -83,9 +83,10 @@ static int take_stride(cudalink_view *view, uint32_t k, int64_t stride) {
   if (packed && k == view->dimensions - 1) {
     if (stride == 1) return CUDALINK_OK;
     return error_set(UNSUPPORTED,
-                     "tensor: elements of %u bits with stride %lld in the last dimension; they "
+                     "tensor: elements of %u bit%s with stride %lld in the last dimension; they "
                      "must lie side by side",
-                     view_element_bits(view->dtype), (long long)stride);
+                     view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)),
+                     (long long)stride);
   }
   if (!packed)
     return __builtin_mul_overflow(stride, (int64_t)view_element_bytes(view->dtype),
@@ -95,9 +96,10 @@ static int take_stride(cudalink_view *view, uint32_t k, int64_t stride) {
   if (__builtin_mul_overflow(stride, each, &bits)) return too_large();
   if (bits % 8)
     return error_set(UNSUPPORTED,
-                     "tensor: elements of %u bits with strides[%u] of %lld; a row must begin at a "
+                     "tensor: elements of %u bit%s with strides[%u] of %lld; a row must begin at a "
                      "whole byte",
-                     view_element_bits(view->dtype), k, (long long)stride);
+                     view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)), k,
+                     (long long)stride);
   view->strides[k] = bits / 8;
   return CUDALINK_OK;
 }
@@ -108,9 +110,11 @@ static int fill_strides(cudalink_view *view) {
   if (!view_fill_strides(view, &total)) return too_large();
   if (!view_is_packed(view) || cudalink_view_is_dense(view)) return CUDALINK_OK;
   return error_set(UNSUPPORTED,
-                   "tensor: rows of %lld elements of %u bits without gaps; a row must begin at a "
+                   "tensor: rows of %lld element%s of %u bit%s without gaps; a row must begin at a "
                    "whole byte",
-                   (long long)view->shape[view->dimensions - 1], view_element_bits(view->dtype));
+                   (long long)view->shape[view->dimensions - 1],
+                   error_s((uint64_t)view->shape[view->dimensions - 1]),
+                   view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)));
 }
 
 static int take_strides(cudalink_view *view, const int64_t *strides) {

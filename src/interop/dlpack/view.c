@@ -55,9 +55,9 @@ int cudalink_view_of_slot(cudalink_view *view, const cudalink_slot *slot,
   if (plane >= description->plane_count) return no_plane(plane, description->plane_count);
   if (bytes > slot->bytes)
     return error_set(INVALID,
-                     "the description needs %llu bytes, but the slot has %llu; was it begun with "
+                     "the description needs %llu byte%s, but the slot has %llu; was it begun with "
                      "another description?",
-                     (unsigned long long)bytes, (unsigned long long)slot->bytes);
+                     (unsigned long long)bytes, error_s(bytes), (unsigned long long)slot->bytes);
   fill(view, slot->data, slot->device, &description->planes[plane]);
   return CUDALINK_OK;
 }
@@ -107,13 +107,14 @@ static int check_shape(const cudalink_view *view) {
     if (view->shape[k] < 0)
       return error_set(INVALID, "view: shape[%u] is %lld", k, (long long)view->shape[k]);
   if (!describe_dtype_is_legal(view->dtype))
-    return error_set(INVALID, "view: type code %u with %u bits and %u lanes does not exist",
-                     view->dtype.code, view->dtype.bits, view->dtype.lanes);
+    return error_set(INVALID, "view: type code %u with %u bit%s and %u lane%s does not exist",
+                     view->dtype.code, view->dtype.bits, error_s(view->dtype.bits),
+                     view->dtype.lanes, error_s(view->dtype.lanes));
   if (view_is_packed(view) && view->strides[view->dimensions - 1] != 0)
     return error_set(INVALID,
-                     "view: elements of %u bits lie side by side in the last dimension, so its "
+                     "view: elements of %u bit%s lie side by side in the last dimension, so its "
                      "stride must be 0, not %lld",
-                     view_element_bits(view->dtype),
+                     view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)),
                      (long long)view->strides[view->dimensions - 1]);
   return CUDALINK_OK;
 }
@@ -201,9 +202,9 @@ static bool begins_inside_a_byte(const cudalink_view *view, int64_t start) {
 
 static int inside_a_byte(const char *call, const cudalink_view *view) {
   return error_set(UNSUPPORTED,
-                   "%s: elements of %u bits lie side by side in the last dimension; a part of it "
+                   "%s: elements of %u bit%s lie side by side in the last dimension; a part of it "
                    "must begin at a whole byte and have step 1",
-                   call, view_element_bits(view->dtype));
+                   call, view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)));
 }
 
 int cudalink_view_index(cudalink_view *view, uint32_t dimension, int64_t index) {
@@ -211,8 +212,9 @@ int cudalink_view_index(cudalink_view *view, uint32_t dimension, int64_t index) 
   int status = check_dimension(view, dimension, call);
   if (status < 0) return status;
   if (index < 0 || index >= view->shape[dimension])
-    return error_set(INVALID, "%s: index %lld of dimension %u, which has %lld elements", call,
-                     (long long)index, dimension, (long long)view->shape[dimension]);
+    return error_set(INVALID, "%s: index %lld of dimension %u, which has %lld element%s", call,
+                     (long long)index, dimension, (long long)view->shape[dimension],
+                     error_s((uint64_t)view->shape[dimension]));
   if (shares_bytes(view, dimension) && (dimension > 0 || begins_inside_a_byte(view, index)))
     return inside_a_byte(call, view);
   advance(view, dimension, index);
@@ -233,9 +235,10 @@ static int check_range(const cudalink_view *view, uint32_t dimension, int64_t st
              !__builtin_add_overflow(last, start, &last) && last >= 0 && last < most;
   if (inside) return CUDALINK_OK;
   return error_set(INVALID,
-                   "cudalink_view_slice: %lld elements from %lld on, %lld apart, of dimension %u, "
+                   "cudalink_view_slice: %lld element%s from %lld on, %lld apart, of dimension %u, "
                    "which has %lld",
-                   (long long)count, (long long)start, (long long)step, dimension, (long long)most);
+                   (long long)count, error_s((uint64_t)count), (long long)start, (long long)step,
+                   dimension, (long long)most);
 }
 
 int cudalink_view_slice(cudalink_view *view, uint32_t dimension, int64_t start, int64_t count,
@@ -270,8 +273,8 @@ int cudalink_describe_view(cudalink_description *description, const char *name,
                      CUDALINK_PLANE_NAME_SIZE - 1);
   if (view_element_bits(view->dtype) < 8 && (view->flags & CUDALINK_DLPACK_PADDED))
     return error_set(UNSUPPORTED,
-                     "%s: each element of %u bits fills a byte; planes have them side by side",
-                     call, view_element_bits(view->dtype));
+                     "%s: each element of %u bit%s fills a byte; planes have them side by side",
+                     call, view_element_bits(view->dtype), error_s(view_element_bits(view->dtype)));
   cudalink_plane plane = {.dtype = view->dtype, .dimensions = view->dimensions, .bytes = bytes};
   for (uint32_t k = 0; k < view->dimensions; k++) {
     bool counts = bytes > 0 && view->shape[k] > 1;

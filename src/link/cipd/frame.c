@@ -78,9 +78,9 @@ static int prove(struct link_reader *reader, struct link_reader_entry *entry) {
   return error_set(
       CUDALINK_ERROR_OVERWRITTEN,
       "channel '%s': frame %u may have been overwritten while it was used: its producer "
-      "has gone on by more than %u frames, or away; be faster, or let it have more "
+      "has gone on by more than %u frame%s, or away; be faster, or let it have more "
       "slots than %u",
-      importer->name, index, slots - 2, slots);
+      importer->name, index, slots - 2, error_s(slots - 2), slots);
 }
 
 void link_reader_collect(struct link_reader *reader) {

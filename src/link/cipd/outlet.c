@@ -140,11 +140,11 @@ static int check_dense(const struct link_outlet *outlet, const struct link_cipd_
   if (!outlet->lends || (rows->offset == 0 && rows->pitch == rows->bytes)) return CUDALINK_OK;
   return error_set(
       CUDALINK_ERROR_UNSUPPORTED,
-      "segment '%s': slots of the old wire have rows of %llu bytes without gaps, from "
+      "segment '%s': slots of the old wire have rows of %llu byte%s without gaps, from "
       "offset 0; this description has a pitch of %llu and offset %llu (pitch_alignment "
       "1 makes a dense one)",
-      outlet->name, (unsigned long long)rows->bytes, (unsigned long long)rows->pitch,
-      (unsigned long long)rows->offset);
+      outlet->name, (unsigned long long)rows->bytes, error_s(rows->bytes),
+      (unsigned long long)rows->pitch, (unsigned long long)rows->offset);
 }
 
 static int prepare(struct link_outlet *outlet, const cudalink_description *description) {

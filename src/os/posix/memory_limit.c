@@ -131,8 +131,8 @@ int os_memory_limit_check(uint64_t bytes) {
       limit.rlim_cur < bytes)
     return error_set(CUDALINK_ERROR_NO_SPACE,
                      "%" PRIu64 " bytes of shared memory are needed, but the file size limit "
-                     "(ulimit -f, RLIMIT_FSIZE) is %" PRIu64 " bytes; raise it",
-                     bytes, (uint64_t)limit.rlim_cur);
+                     "(ulimit -f, RLIMIT_FSIZE) is %" PRIu64 " byte%s; raise it",
+                     bytes, (uint64_t)limit.rlim_cur, error_s(limit.rlim_cur));
   int result = check_cgroup(bytes);
   return result != CUDALINK_OK ? result : check_machine(bytes);
 }

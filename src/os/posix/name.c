@@ -75,8 +75,8 @@ int os_name_encode(const char *name, char file[OS_FILE_SIZE]) {
                      CUDALINK_NAME_MAX);
   if (!is_utf8(name))
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                     "the channel name is not UTF-8 (%zu bytes, the first is 0x%02x)", bytes,
-                     (unsigned)(unsigned char)name[0]);
+                     "the channel name is not UTF-8 (%zu byte%s, the first is 0x%02x)", bytes,
+                     error_s(bytes), (unsigned)(unsigned char)name[0]);
   char encoded[3 * CUDALINK_NAME_MAX + 1];
   size_t length = percent_encode(name, encoded);
   if (length <= ENCODED_MAX)

@@ -4,6 +4,7 @@
  */
 #include "media/reader.h"
 #include "media/recording.h"
+#include "text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -174,10 +175,12 @@ int media_read_exactly(struct media_reader *reader, void *to, uint64_t size,
                        struct media_error *error) {
   int64_t count = media_input_read(&reader->input, to, size, error);
   if (count < 0) return (int)count;
-  if ((uint64_t)count == size) return CUDALINK_OK;
+  uint64_t missing = size - (uint64_t)count;
+  if (!missing) return CUDALINK_OK;
   return media_fail(error, CUDALINK_ERROR_INVALID_ARGUMENT,
-                    "%s: is cut off in frame %llu (the first is 0), %llu of its %llu bytes are "
+                    "%s: is cut off in frame %llu (the first is 0), %llu of its %llu byte%s %s "
                     "missing",
                     reader->input.name, (unsigned long long)reader->frame,
-                    (unsigned long long)(size - (uint64_t)count), (unsigned long long)size);
+                    (unsigned long long)missing, (unsigned long long)size, text_s(size),
+                    missing == 1 ? "is" : "are");
 }

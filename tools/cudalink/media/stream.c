@@ -3,6 +3,7 @@
  * Byte streams under the file formats.
  */
 #include "media/stream.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -171,8 +172,8 @@ int media_output_write(struct media_output *output, const void *from, uint64_t s
     ssize_t count = write(output->descriptor, (const uint8_t *)from + done,
                           left < SSIZE_MAX ? left : SSIZE_MAX);
     if (count < 0 && errno != EINTR && errno != EAGAIN)
-      return media_fail_errno(error, "%s: write failed after %llu bytes", output->name,
-                              (unsigned long long)output->position);
+      return media_fail_errno(error, "%s: write failed after %llu byte%s", output->name,
+                              (unsigned long long)output->position, text_s(output->position));
     if (count > 0) {
       done += (uint64_t)count;
       output->position += (uint64_t)count;

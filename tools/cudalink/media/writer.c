@@ -3,6 +3,7 @@
  * The writer: one file that grows, or a folder that gets one file per frame.
  */
 #include "media/writer.h"
+#include "text.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -187,13 +188,14 @@ static int check_same(struct media_writer *writer, const struct media_frame *fra
     return CUDALINK_OK;
   const char *first_name = cudalink_format_name(first->format);
   const char *now_name = cudalink_format_name(now->format);
-  return media_fail(error, CUDALINK_ERROR_UNSUPPORTED,
-                    "%s: frame %llu is %u x %u %s of %llu bytes, but the file started with %u x %u "
-                    "%s of %llu bytes; a folder takes frames of any size",
-                    writer->path, (unsigned long long)writer->frames, now->width, now->height,
-                    now_name ? now_name : "(no picture)", (unsigned long long)frame->bytes,
-                    first->width, first->height, first_name ? first_name : "(no picture)",
-                    (unsigned long long)writer->frame_bytes);
+  return media_fail(
+      error, CUDALINK_ERROR_UNSUPPORTED,
+      "%s: frame %llu is %u x %u %s of %llu byte%s, but the file started with %u x %u "
+      "%s of %llu byte%s; a folder takes frames of any size",
+      writer->path, (unsigned long long)writer->frames, now->width, now->height,
+      now_name ? now_name : "(no picture)", (unsigned long long)frame->bytes, text_s(frame->bytes),
+      first->width, first->height, first_name ? first_name : "(no picture)",
+      (unsigned long long)writer->frame_bytes, text_s(writer->frame_bytes));
 }
 
 /* Only files are meant: a pipe takes any number of PNG pictures, one behind the other. */

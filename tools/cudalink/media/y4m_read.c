@@ -136,12 +136,13 @@ static int y4m_start(struct media_reader *reader, struct media_error *error) {
 static int fail_cut_line(struct media_reader *reader, int64_t length, struct media_error *error) {
   uint64_t bytes = 0;
   cudalink_packed_bytes(&reader->description, &bytes);
+  uint64_t missing = bytes + 6 - (uint64_t)length;
   return media_fail(error, INVALID,
-                    "%s: is cut off in frame %llu (the first is 0), %llu of its %llu bytes are "
+                    "%s: is cut off in frame %llu (the first is 0), %llu of its %llu bytes %s "
                     "missing",
                     reader->input.name, (unsigned long long)reader->frame,
-                    (unsigned long long)(bytes + 6 - (uint64_t)length),
-                    (unsigned long long)(bytes + 6));
+                    (unsigned long long)missing, (unsigned long long)(bytes + 6),
+                    missing == 1 ? "is" : "are");
 }
 
 /* ffmpeg 5.1 halves the width in bytes where it should halve it in samples, and cannot read that
