@@ -39,6 +39,8 @@ template <class... Bodies> void in_processes(Bodies... bodies) {
   char folder[] = "/tmp/cudalink-cpp-XXXXXX";
   CHECK(mkdtemp(folder));
   CHECK(setenv("CUDALINK_RUNTIME_DIR", folder, 1) == 0);
+  CHECK(setenv("TMPDIR", folder, 1) == 0); // lists look in the usual folders, too
+  CHECK(unsetenv("XDG_RUNTIME_DIR") == 0);
   for (pid_t pid : {in_a_child(bodies)...}) {
     int status = 0;
     CHECK(waitpid(pid, &status, 0) == pid);

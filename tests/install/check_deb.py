@@ -21,6 +21,7 @@ class Packages:
         self.environment = {key: value for key, value in os.environ.items()
                             if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "CFLAGS", "LDFLAGS")}
         self.environment["CUDALINK_RUNTIME_DIR"] = str(self.folder / "run")
+        self.environment["TMPDIR"] = str(self.folder)  # consumers look in the usual folders, too
 
     def run(self, *command, **environment):
         command = [str(word) for word in command]

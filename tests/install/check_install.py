@@ -28,6 +28,7 @@ class Install:
             if key not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "DESTDIR", "CFLAGS", "LDFLAGS")
         }
         self.environment["CUDALINK_RUNTIME_DIR"] = str(self.folder / "run")
+        self.environment["TMPDIR"] = str(self.folder)  # consumers look in the usual folders, too
 
     def try_run(self, *command, **environment):
         command = [str(word) for word in command]

@@ -101,6 +101,8 @@ static inline int test_begin_test(void **state) {
   strcpy(test_folder, "/tmp/cudalink-link-XXXXXX");
   if (!mkdtemp(test_folder)) return -1;
   setenv("CUDALINK_RUNTIME_DIR", test_folder, 1);
+  setenv("TMPDIR", test_folder, 1); /* lists and consumers look in the usual folders, too */
+  unsetenv("XDG_RUNTIME_DIR");
   alarm(WITH_THREAD_SANITIZER || WITH_ADDRESS_SANITIZER ? 600 : 240);
   return 0;
 }

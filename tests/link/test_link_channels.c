@@ -373,7 +373,18 @@ static void held_for_counts_from_the_start(void **state) {
   assert_ok(cudalink_exporter_close(exporter));
 }
 
-/* In all usual folders, where other programs' channels come and go meanwhile. */
+/* Lists, and consumers, look in all usual folders: tests that run meanwhile must not have theirs there. */
+static void usual_folders_are_of_this_test(void **state) {
+  (void)state;
+  char paths[OS_MAX_DIRECTORIES][OS_PATH_SIZE], user[64];
+  int count = os_directory_candidates(NULL, paths);
+  snprintf(user, sizeof user, "/run/user/%u/cudalink", getuid()); /* which nothing can change */
+  assert_true(count >= 2);
+  for (int i = 0; i < count; i++)
+    if (strcmp(paths[i], user)) assert_memory_equal(paths[i], test_folder, strlen(test_folder));
+}
+
+/* In all usual folders; in /run/user other programs' channels may come and go meanwhile. */
 static uint32_t count_in_usual_folders(const char *beginning) {
   cudalink_channel_info *channels;
   size_t count;
@@ -648,6 +659,7 @@ static const struct CMUnitTest tests[] = {
 #endif
     test_case(an_older_consumer),
     test_case(an_older_producer),
+    test_case(usual_folders_are_of_this_test),
     test_case(the_list_is_sorted_and_complete),
     test_case(only_the_named_folder),
     test_case(what_is_not_there),

@@ -22,7 +22,7 @@ class DoctorCallsTest(ProgramTest):
         folder.mkdir(mode=0o700)
         environment = dict(
             self.environment, LD_LIBRARY_PATH=FAKE_DRIVER, FAKECUDA_FAIL=f"{call}:0:{REFUSED}",
-            CUDALINK_RUNTIME_DIR=str(folder),
+            CUDALINK_RUNTIME_DIR=str(folder), TMPDIR=str(self.folder),  # gc looks in the usual folders, too
         )  # fmt: skip
         done = subprocess.run(
             [PROGRAM, "doctor", "--json"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -106,7 +106,10 @@ def collect(root):
 class Runner:
     def __init__(self, options, folder):
         self.options, self.folder = options, Path(folder)
+        # Lists and consumers look in the usual folders, too: not in those of others.
         self.environment = dict(os.environ, CUDALINK_RUNTIME_DIR=str(self.folder / "run"))
+        self.environment["TMPDIR"] = str(self.folder)
+        self.environment.pop("XDG_RUNTIME_DIR", None)
         self.environment["FAKECUDA_DELAY_US"] = "3000"  # who names the wrong stream reads too early
         (self.folder / "run").mkdir(mode=0o700)
         self.failures = 0

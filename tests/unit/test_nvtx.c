@@ -37,6 +37,8 @@ static int set_up(void **state) {
   strcpy(folder, "/tmp/cudalink-test-XXXXXX");
   if (!mkdtemp(folder)) return -1;
   setenv("CUDALINK_RUNTIME_DIR", folder, 1);
+  setenv("TMPDIR", folder, 1); /* consumers look in the usual folders, too */
+  unsetenv("XDG_RUNTIME_DIR");
   setenv("NVTX_INJECTION64_PATH", getenv("FAKENVTX"), 1);
   setenv("CUDALINK_NVTX", "1", 1);
   cudalink_set_log(keep, NULL, CUDALINK_LOG_INFO);

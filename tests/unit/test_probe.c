@@ -34,6 +34,8 @@ static int set_up(void **state) {
     unsetenv(variables[i]);
   setenv("LD_LIBRARY_PATH", fake, 1);
   setenv("CUDALINK_RUNTIME_DIR", test_folder, 1);
+  setenv("TMPDIR", test_folder, 1); /* consumers look in the usual folders, too */
+  unsetenv("XDG_RUNTIME_DIR");
   return 0;
 }
 
