@@ -245,6 +245,8 @@ struct link_exporter {
   uint64_t every_mask, ready_only_mask, gpu_wait_mask, isolated_mask;
   uint64_t mirrored_mask; /* whose mirrored_from is set */
   uint64_t poolless_mask; /* who can't be given frames of a pool */
+  uint64_t many_mask;     /* who has more than two entries */
+  uint32_t hold_sum;      /* of all in member_mask */
   /* The members' mailboxes side by side: a publish looks at each of them, and at nothing else. */
   struct wire_mailbox *mailboxes[LINK_MAX_MEMBERS];
   struct link_group groups[LINK_MAX_GROUPS];

@@ -32,9 +32,7 @@ struct link_generation *link_generation_find(const struct link_exporter *exporte
 }
 
 uint32_t link_wanted_slots(const struct link_exporter *exporter) {
-  uint32_t wanted = 2 + exporter->in_flight_seen;
-  LINK_EACH_MEMBER(exporter, m)
-    wanted += exporter->members[m].hold;
+  uint32_t wanted = 2 + exporter->in_flight_seen + exporter->hold_sum;
   return wanted > exporter->least_slots ? wanted : exporter->least_slots;
 }
 

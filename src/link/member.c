@@ -27,16 +27,19 @@ static void set_masks(struct link_exporter *exporter, uint32_t m) {
   uint64_t bit = UINT64_C(1) << m;
   exporter->present_mask |= bit;
   exporter->member_mask |= bit;
+  exporter->hold_sum += member->hold;
   exporter->mailboxes[m] = exporter->members[m].mailbox;
   if (member->policy == CUDALINK_POLICY_EVERY) exporter->every_mask |= bit;
   if (member->policy == CUDALINK_POLICY_READY_ONLY) exporter->ready_only_mask |= bit;
   if (member->gpu_wait) exporter->gpu_wait_mask |= bit;
   if (member->wants_isolated) exporter->isolated_mask |= bit;
   if (!member->maps_pools) exporter->poolless_mask |= bit;
+  if (member->entries > 2) exporter->many_mask |= bit;
 }
 
 static void clear_masks(struct link_exporter *exporter, uint32_t m) {
   uint64_t others = ~(UINT64_C(1) << m);
+  if (exporter->member_mask & ~others) exporter->hold_sum -= exporter->members[m].hold;
   exporter->member_mask &= others;
   exporter->every_mask &= others;
   exporter->ready_only_mask &= others;
@@ -44,6 +47,7 @@ static void clear_masks(struct link_exporter *exporter, uint32_t m) {
   exporter->isolated_mask &= others;
   exporter->poolless_mask &= others;
   exporter->mirrored_mask &= others;
+  exporter->many_mask &= others;
 }
 
 struct link_member *link_member_join(struct link_exporter *exporter,

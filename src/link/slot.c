@@ -38,16 +38,17 @@ uint64_t link_entry_held(const struct link_member *member, uint32_t entry) {
   return held(member->mailbox, entry, memory_order_seq_cst);
 }
 
-/* Most members hold nothing, and may hold one: both entries at once. A recording has each of its own. */
-static inline bool is_idle(const struct link_member *member, memory_order order) {
+/* Most members hold nothing, and may hold one: both entries at once, and no look at the member's record. A
+ * recording has each of its own. */
+static inline bool is_idle(const struct link_exporter *exporter, uint32_t m, memory_order order) {
 #ifdef CUDALINK_TRACE
-  (void)member, (void)order;
+  (void)exporter, (void)m, (void)order;
   return false;
 #else
-  const struct wire_mailbox *mailbox = member->mailbox;
+  const struct wire_mailbox *mailbox = exporter->mailboxes[m];
   uint64_t first = atomic_load_explicit(&mailbox->want[0], order);
   uint64_t second = atomic_load_explicit(&mailbox->want[1], order);
-  return !(first | second) && member->entries <= 2;
+  return !(first | second) && !(exporter->many_mask >> m & 1);
 #endif
 }
 
@@ -58,8 +59,8 @@ static inline bool is_in(uint64_t want, const struct link_generation *generation
 bool link_slot_wanted(const struct link_exporter *exporter,
                       const struct link_generation *generation, uint32_t slot) {
   LINK_EACH_MEMBER(exporter, m) {
+    if (is_idle(exporter, m, memory_order_seq_cst)) continue;
     const struct link_member *member = &exporter->members[m];
-    if (is_idle(member, memory_order_seq_cst)) continue;
     for (uint32_t e = 0; e < member->entries; e++) {
       uint64_t want = held(member->mailbox, e, memory_order_seq_cst);
       TRACE(SCAN, m, e, slot, want);
@@ -74,8 +75,8 @@ static uint64_t wanted_slots(const struct link_exporter *exporter,
                              const struct link_generation *generation) {
   uint64_t wanted = 0;
   LINK_EACH_MEMBER(exporter, m) {
+    if (is_idle(exporter, m, memory_order_relaxed)) continue;
     const struct link_member *member = &exporter->members[m];
-    if (is_idle(member, memory_order_relaxed)) continue;
     for (uint32_t e = 0; e < member->entries; e++) {
       uint64_t want = held(member->mailbox, e, memory_order_relaxed);
       TRACE(SCAN, m, e, WIRE_MAX_SLOTS, want);
