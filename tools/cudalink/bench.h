@@ -184,7 +184,7 @@ int bench_leave_out(struct bench_scene *scene, const char *format, ...)
 int bench_fail_library(struct bench_scene *scene, const char *call);
 void bench_value(struct bench_scene *scene, double value);
 
-/* bench_processors.c: chosen anew before each row, for what else the machine does. */
+/* bench_processors.c: chosen anew before each turn, for what else the machine does. */
 void bench_choose_processors(void);
 /* The calling thread stays on a processor from here on: the producer on the best one, consumers on the
  * others. Called after the library has started its threads, which stay free. */

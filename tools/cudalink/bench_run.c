@@ -50,10 +50,10 @@ void bench_run(const struct bench_row *row, const struct bench_options *options,
              cudalink_kind_name(options->kind));
     return;
   }
-  bench_choose_processors();
   struct bench_samples samples = {0}, floors = {0};
   int turns = row->slow || row->once ? 1 : options->quick ? TURNS_QUICK : TURNS;
   for (int turn = 0; turn < turns && result->status == BENCH_OK; turn++) {
+    bench_choose_processors();
     if (take_turn(row->measure, row, row->parameter, options, &samples, result) != BENCH_OK) break;
     if (row->floor) take_turn(row->floor, row, row->floor_parameter, options, &floors, result);
   }
