@@ -90,12 +90,13 @@ static int32_t landed_slot(const struct link_exporter *exporter) {
 static int dropped(struct begin *begin) {
   struct link_exporter *exporter = begin->exporter;
   exporter->statistics.dropped++;
-  return error_set(CUDALINK_ERROR_BUSY,
-                   "channel '%s': no slot became free in time; %u of %u slots, %u consumer%s. Give "
-                   "more time, raise max_slots, or let consumers release earlier",
-                   exporter->name, exporter->current ? exporter->current->geometry.slots : 0,
-                   exporter->max_slots, exporter->statistics.consumers,
-                   error_s(exporter->statistics.consumers));
+  return error_set(
+      CUDALINK_ERROR_BUSY,
+      "channel '%s': no slot became free in time; %u of %u slot%s, %u consumer%s. Give "
+      "more time, raise max_slots, or let consumers release earlier",
+      exporter->name, exporter->current ? exporter->current->geometry.slots : 0,
+      exporter->max_slots, error_s(exporter->max_slots), exporter->statistics.consumers,
+      error_s(exporter->statistics.consumers));
 }
 
 /* Sleeps without the mutex. `seen` was read before the last look, so a change since then is noticed. */

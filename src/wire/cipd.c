@@ -83,13 +83,14 @@ static int check_own_format(uint32_t width, uint32_t height, uint32_t channels,
   struct wire_cipd_triple triple;
   if (width == 0 || height == 0 || channels == 0 || channels > 4)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                     "%u x %u pixels of %u channels; the old wire has at least 1 x 1 of 1 to 4",
-                     width, height, channels);
+                     "%u x %u pixels of %u channel%s; the old wire has at least 1 x 1 of 1 to 4",
+                     width, height, channels, error_s(channels));
   if (!wire_cipd_dtype_to_wire(dtype, &triple))
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                     "the old wire has no word for elements of type code %u with %u bits and %u "
-                     "lanes",
-                     dtype.code, dtype.bits, dtype.lanes);
+                     "the old wire has no word for elements of type code %u with %u bit%s and %u "
+                     "lane%s",
+                     dtype.code, dtype.bits, error_s(dtype.bits), dtype.lanes,
+                     error_s(dtype.lanes));
   if (mono_alpha && channels != 2)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "mono and alpha are 2 channels, not %u",
                      channels);
@@ -107,10 +108,11 @@ int wire_cipd_format_make(struct wire_cipd_format *format, uint32_t width, uint3
   if (status < 0) return status;
   uint64_t bytes = wire_cipd_frame_bytes(width, height, channels, dtype.bits);
   if (bytes > UINT32_MAX)
-    return error_set(CUDALINK_ERROR_TOO_LARGE,
-                     "%u x %u pixels of %u channels of %u bits: the old wire counts the bytes of a "
-                     "frame with 32 bits",
-                     width, height, channels, dtype.bits);
+    return error_set(
+        CUDALINK_ERROR_TOO_LARGE,
+        "%u x %u pixels of %u channel%s of %u bits: the old wire counts the bytes of a "
+        "frame with 32 bits",
+        width, height, channels, error_s(channels), dtype.bits);
   format->width = width;
   format->height = height;
   format->channels = channels;

@@ -49,8 +49,9 @@ static int check_size(struct cuda_device *device, const struct gpu_copy *copy,
   }
   if (!first->bytes) return CUDALINK_OK; /* the driver does not tell */
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "the source 0x%llx has %llu bytes from there on, the frame takes %llu",
-                   (unsigned long long)at, (unsigned long long)there, (unsigned long long)extent);
+                   "the source 0x%llx has %llu byte%s from there on, the frame takes %llu",
+                   (unsigned long long)at, (unsigned long long)there, error_s(there),
+                   (unsigned long long)extent);
 }
 
 /* Memory that the driver does not know: the program's own, or what was freed. */
@@ -59,8 +60,9 @@ static int check_unknown(const struct cuda_device *device, const struct gpu_copy
   bool readable = os_memory_readable(copy->source, extent);
   if (readable && !copy->strict) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "the source 0x%llx (%llu bytes) is %s; memory of GPU %d was expected",
+                   "the source 0x%llx (%llu byte%s) is %s; memory of GPU %d was expected",
                    (unsigned long long)(uintptr_t)copy->source, (unsigned long long)extent,
+                   error_s(extent),
                    readable ? "plain host memory, and strict_device is on"
                             : "no memory that the GPU or this process can read: was it freed?",
                    (int)device->device);
@@ -142,7 +144,7 @@ int cuda_array_check(struct cuda_device *device, const struct gpu_copy *copy) {
   uint64_t rows = array.Height ? array.Height : 1;
   if ((!bytes || copy->bytes <= bytes) && copy->rows <= rows) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "the array has %llu rows of %llu bytes, the plane takes %llu of %llu",
-                   (unsigned long long)rows, (unsigned long long)bytes,
-                   (unsigned long long)copy->rows, (unsigned long long)copy->bytes);
+                   "the array has %llu row%s of %llu byte%s, the plane takes %llu of %llu",
+                   (unsigned long long)rows, error_s(rows), (unsigned long long)bytes,
+                   error_s(bytes), (unsigned long long)copy->rows, (unsigned long long)copy->bytes);
 }
