@@ -114,14 +114,10 @@ void link_set_waiting(struct link_exporter *exporter, bool on) {
   if (exporter->waiters > (on ? 1u : 0u)) return;
   /* seq_cst: pairs with the consumer's look at waiting behind its seq_cst release. Either it sees the
    * bit and tells, or the look that follows here sees the release. */
-  if (!on) {
+  if (on)
+    atomic_fetch_or(&exporter->control->waiting, WIRE_WAITING_SLOT);
+  else
     atomic_fetch_and(&exporter->control->waiting, ~WIRE_WAITING_SLOT);
-    return;
-  }
-  atomic_fetch_or(&exporter->control->waiting, WIRE_WAITING_SLOT);
-  /* The look begins with relaxed loads of want (slot.c, wanted_slots), which a seq_cst store alone does not
-   * keep behind it. */
-  atomic_thread_fence(memory_order_seq_cst);
 }
 
 static bool is_over(const struct link_exporter *exporter, uint32_t id) {

@@ -64,9 +64,9 @@ void link_group_queue(struct link_exporter *exporter, struct link_generation *ge
 
 static void settle_member(struct link_member *member) {
   if (!member->offer_open) return;
-  /* acquire: pairs with the member's seq_cst store of taken, behind its store of want: from here on
-   * its lease is seen. */
-  uint64_t taken = atomic_load_explicit(&member->mailbox->taken, memory_order_acquire);
+  /* seq_cst: pairs with the member's store of taken, behind its store of want: from here on its lease is
+   * seen. And behind the waiting bit, when there is one: then it looks at that behind its store. */
+  uint64_t taken = atomic_load(&member->mailbox->taken);
   if (taken != member->offer_number) return;
   member->offer_open = false;
   member->offered.generation->group_hold[member->offered.slot]--;

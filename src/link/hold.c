@@ -22,8 +22,11 @@ struct cudalink_hold {
   pthread_mutex_t mutex; /* guards what follows, until the last reference is gone */
   struct gpu_streams used;
   struct gpu_streams written; /* those among them that wrote: readers come behind them */
-  cudalink_frame frame;       /* last: it ends behind the planes that are there */
+  cudalink_frame frame; /* of its planes those that are there; whole all the same, to be copied */
 };
+
+/* The one that was discarded last is used again: malloc takes longer for so many bytes. */
+static _Atomic(cudalink_hold *) spare;
 
 static int is_null(const char *call) {
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "%s: a NULL was given", call);
@@ -35,14 +38,16 @@ int cudalink_hold_take(cudalink_hold **hold, cudalink_frame *frame) {
   if (!hold || !frame) return is_null(call);
   int status = cudalink_frame_flags(frame, &flags); /* is it held? */
   if (status < 0) return status;
-  size_t bytes = offsetof(cudalink_frame, description.planes) +
-                 frame->description.plane_count * sizeof frame->description.planes[0];
-  cudalink_hold *made = malloc(offsetof(cudalink_hold, frame) + bytes);
+  /* acquire: pairs with the release in discard; what was done with it then is over. */
+  cudalink_hold *made = atomic_exchange_explicit(&spare, NULL, memory_order_acquire);
+  if (!made) made = malloc(sizeof *made);
   if (!made) return error_set(CUDALINK_ERROR_NO_MEMORY, "%s: no memory for a hold", call);
   atomic_init(&made->references, 1);
   pthread_mutex_init(&made->mutex, NULL);
   made->used.count = made->written.count = 0;
-  memcpy(&made->frame, frame, bytes);
+  memcpy(&made->frame, frame,
+         offsetof(cudalink_frame, description.planes) +
+             frame->description.plane_count * sizeof frame->description.planes[0]);
   frame->lease = 0;
   *hold = made;
   return CUDALINK_OK;
@@ -58,7 +63,8 @@ cudalink_hold *cudalink_hold_retain(cudalink_hold *hold) {
 
 static void discard(cudalink_hold *hold) {
   pthread_mutex_destroy(&hold->mutex);
-  free(hold);
+  /* acq_rel: release for who takes it, acquire for the one that is freed here. */
+  free(atomic_exchange_explicit(&spare, hold, memory_order_acq_rel));
 }
 
 /* On the reaper: may wait, may call CUDA. */

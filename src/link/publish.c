@@ -93,9 +93,17 @@ void link_void(struct link_exporter *exporter, uint32_t slot, uint64_t sequence)
   link_ring(exporter);
 }
 
+/* A publish that was refused has described its frame; whoever waits for it must not take that for the frame
+ * (release.c, is_void). Ordered before the index by link_void. */
+static void forget_description(struct link_generation *generation, uint32_t slot) {
+  wire_description_forget(link_metadata(generation, slot));
+  generation->look_in[slot] = 0;
+}
+
 void link_withdraw(struct link_exporter *exporter) {
   if (!exporter->announced) return;
   exporter->announced = false;
+  forget_description(exporter->begun_generation, exporter->begun_slot);
   /* seq_cst: pairs with wait_next's look at next behind its store of want. */
   atomic_store(&exporter->control->next, 0);
   link_void(exporter, exporter->begun_slot, exporter->begun_sequence);
@@ -427,8 +435,8 @@ static int followed(struct link_publish *publish, int status) {
   return status;
 }
 
-/* May the stream be checked where its words are queued? Nothing else is queued before that, and nobody looks at
- * what was described by then. */
+/* May the stream be checked where its words are queued? Nothing else is queued before that. The frame is described
+ * by then, which nobody takes for published: st has not its number, and a withdrawn one is forgotten. */
 static bool checks_late(const struct link_publish *publish) {
   const struct link_exporter *exporter = publish->exporter;
   return exporter->device->operations->stream_check_write && !exporter->only && !exporter->outlet &&

@@ -25,9 +25,8 @@ uint64_t link_position(const struct link_member *member) {
 }
 
 /* The lease in that entry, if it still counts; else 0. */
-static inline uint64_t held(const struct wire_mailbox *mailbox, uint32_t entry,
-                            memory_order order) {
-  uint64_t want = atomic_load_explicit(&mailbox->want[entry], order);
+static inline uint64_t held(const struct wire_mailbox *mailbox, uint32_t entry) {
+  uint64_t want = atomic_load(&mailbox->want[entry]); /* seq_cst: see take, and wanted_slots */
   if (!want) return 0;
   /* acquire: pairs with the release (or the stream's write) of done, behind the last read. */
   if (atomic_load_explicit(&mailbox->done[entry], memory_order_acquire) == want) return 0;
@@ -35,19 +34,19 @@ static inline uint64_t held(const struct wire_mailbox *mailbox, uint32_t entry,
 }
 
 uint64_t link_entry_held(const struct link_member *member, uint32_t entry) {
-  return held(member->mailbox, entry, memory_order_seq_cst);
+  return held(member->mailbox, entry);
 }
 
 /* Most members hold nothing, and may hold one: both entries at once, and no look at the member's record. A
  * recording has each of its own. */
-static inline bool is_idle(const struct link_exporter *exporter, uint32_t m, memory_order order) {
+static inline bool is_idle(const struct link_exporter *exporter, uint32_t m) {
 #ifdef CUDALINK_TRACE
-  (void)exporter, (void)m, (void)order;
+  (void)exporter, (void)m;
   return false;
 #else
   const struct wire_mailbox *mailbox = exporter->mailboxes[m];
-  uint64_t first = atomic_load_explicit(&mailbox->want[0], order);
-  uint64_t second = atomic_load_explicit(&mailbox->want[1], order);
+  uint64_t first = atomic_load(&mailbox->want[0]);
+  uint64_t second = atomic_load(&mailbox->want[1]);
   return !(first | second) && !(exporter->many_mask >> m & 1);
 #endif
 }
@@ -59,10 +58,10 @@ static inline bool is_in(uint64_t want, const struct link_generation *generation
 bool link_slot_wanted(const struct link_exporter *exporter,
                       const struct link_generation *generation, uint32_t slot) {
   LINK_EACH_MEMBER(exporter, m) {
-    if (is_idle(exporter, m, memory_order_seq_cst)) continue;
+    if (is_idle(exporter, m)) continue;
     const struct link_member *member = &exporter->members[m];
     for (uint32_t e = 0; e < member->entries; e++) {
-      uint64_t want = held(member->mailbox, e, memory_order_seq_cst);
+      uint64_t want = held(member->mailbox, e);
       TRACE(SCAN, m, e, slot, want);
       if (is_in(want, generation) && wire_lease_slot(want) == slot) return true;
     }
@@ -74,11 +73,12 @@ bool link_slot_wanted(const struct link_exporter *exporter,
 static uint64_t wanted_slots(const struct link_exporter *exporter,
                              const struct link_generation *generation) {
   uint64_t wanted = 0;
+  /* seq_cst: a begin that waits has set its bit before, and pairs with a release, then a look at the bit. */
   LINK_EACH_MEMBER(exporter, m) {
-    if (is_idle(exporter, m, memory_order_relaxed)) continue;
+    if (is_idle(exporter, m)) continue;
     const struct link_member *member = &exporter->members[m];
     for (uint32_t e = 0; e < member->entries; e++) {
-      uint64_t want = held(member->mailbox, e, memory_order_relaxed);
+      uint64_t want = held(member->mailbox, e);
       TRACE(SCAN, m, e, WIRE_MAX_SLOTS, want);
       if (is_in(want, generation)) wanted |= UINT64_C(1) << wire_lease_slot(want);
     }

@@ -108,6 +108,8 @@ void wire_description_stamp(void *metadata, const cudalink_timing *timing, uint6
   memcpy(metadata, &header, offsetof(struct wire_header, plane_count));
 }
 
+void wire_description_forget(void *metadata) { ((struct wire_header *)metadata)->sequence = 0; }
+
 void wire_description_share(void *metadata, uint64_t block, uint64_t offset) {
   struct wire_header *header = metadata;
   header->flags = WIRE_HEADER_INVALID | WIRE_HEADER_SHARED;

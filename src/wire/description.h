@@ -100,6 +100,9 @@ void wire_description_encode(void *metadata, const cudalink_description *descrip
 void wire_description_stamp(void *metadata, const cudalink_timing *timing, uint64_t sequence,
                             uint64_t timestamp);
 
+/* No frame is described there any more: its number is none. */
+void wire_description_forget(void *metadata);
+
 /* Behind it: the planes lie in that block of a pool, from `offset` on. */
 void wire_description_share(void *metadata, uint64_t block, uint64_t offset);
 

@@ -301,6 +301,34 @@ static void ready_behind_its_stream(cudalink_kind kind) {
   close_channel(&channel);
 }
 
+/* A publish that was refused described a frame that never came. Also when the index has forgotten its number,
+ * whoever waited for it is told so. */
+TEST(announced_and_refused_is_skipped_for_ever, 60) {
+  struct channel channel;
+  cudalink_slot slot;
+  cudalink_frame frame, other;
+  CUgraph graph;
+  gpu_start();
+  open_channel(&channel, CUDALINK_KIND_VMM);
+  CUstream capturing = gpu_stream(), consumer = gpu_stream();
+  publish(&channel, ON(channel.stream));
+  CHECK_OK(cudalink_importer_acquire(channel.importer, ON(consumer), 10 * SECOND, &other));
+  CHECK_OK(cudalink_frame_release(&other, ON(consumer)));
+  publish(&channel, ON(channel.stream)); /* announces the next one */
+  CHECK_OK(cudalink_importer_wait_next(channel.importer, ON(consumer), 10 * SECOND, &frame));
+  CHECK_OK(cudalink_exporter_begin(channel.exporter, &channel.description, 10 * SECOND, &slot));
+  CHECK_EQUAL(slot.sequence, frame.sequence);
+  CU(cuStreamBeginCapture(capturing, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  CHECK_STATUS(cudalink_exporter_publish(channel.exporter, &slot, ON(capturing)),
+               CUDALINK_ERROR_CAPTURING);
+  CU(cuStreamEndCapture(capturing, &graph));
+  CHECK_OK(cudalink_exporter_abandon(channel.exporter, &slot, CUDALINK_STREAM_COMPLETE));
+  for (int i = 0; i < 70; i++) /* the index has 64 */
+    publish(&channel, ON(channel.stream));
+  CHECK_STATUS(cudalink_frame_release(&frame, ON(consumer)), CUDALINK_ERROR_SKIPPED);
+  close_channel(&channel);
+}
+
 TEST(vmm_is_ready_behind_its_stream, 60) { ready_behind_its_stream(CUDALINK_KIND_VMM); }
 TEST(ipc_is_ready_behind_its_stream, 60) { ready_behind_its_stream(CUDALINK_KIND_IPC); }
 

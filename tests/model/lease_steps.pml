@@ -71,7 +71,7 @@ inline link_lease_release(c, e, word, memory) {
 #endif
 }
 
-/* src/link/slot.c, take and anyone_wants: mark, look at every entry of every member, keep it or unmark. */
+/* src/link/slot.c, take and link_slot_wanted: mark, look at every entry of every member, keep it or unmark. */
 inline link_own_slot(s, g, mine) {
   load(PRODUCER, ST(s), old);
 #ifdef MARK

@@ -77,7 +77,8 @@ static pid_t keep_busy(int number) {
     _exit(1);
   }
   close(ready[1]);
-  if (pid > 0 && read(ready[0], &byte, 1) != 1) {
+  if (pid > 0 && read(ready[0], &byte, 1) != 1) { /* it failed, or a signal ends us */
+    kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
     pid = -1;
   }

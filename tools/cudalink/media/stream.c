@@ -148,6 +148,13 @@ int media_input_rewind(struct media_input *input, struct media_error *error) {
   return CUDALINK_OK;
 }
 
+/* Where it would go: behind everything when the file was opened with >>. */
+static int64_t next_write(const struct media_output *output, const struct stat *status) {
+  int flags = fcntl(output->descriptor, F_GETFL);
+  if (flags >= 0 && (flags & O_APPEND)) return status->st_size;
+  return lseek(output->descriptor, 0, SEEK_CUR);
+}
+
 int media_output_open(struct media_output *output, const char *path,
                       const volatile sig_atomic_t *stop, struct media_error *error) {
   struct stat status;
@@ -159,6 +166,7 @@ int media_output_open(struct media_output *output, const char *path,
   if (output->descriptor < 0) return media_fail_errno(error, "%s: can't be created", path);
   output->is_regular = fstat(output->descriptor, &status) == 0 && S_ISREG(status.st_mode);
   output->is_file = output->is_regular && !is_stdout;
+  if (output->is_regular) output->start = next_write(output, &status);
   return CUDALINK_OK;
 }
 
@@ -182,15 +190,19 @@ int media_output_write(struct media_output *output, const void *from, uint64_t s
   return CUDALINK_OK;
 }
 
-/* What stdout leads to may have had a beginning before us. */
-void media_output_cut(struct media_output *output, uint64_t position) {
+/* Has nobody else written to the file since it was opened? */
+static int is_ours(const struct media_output *output) {
   struct stat status;
-  if (!output->is_regular || output->position == position) return;
-  if (fstat(output->descriptor, &status) != 0) return;
-  off_t end = lseek(output->descriptor, 0, SEEK_CUR);
-  off_t start = end - (off_t)(output->position - position);
-  if (end != status.st_size || start < 0 || ftruncate(output->descriptor, start) != 0) return;
-  if (lseek(output->descriptor, start, SEEK_SET) >= 0) output->position = position;
+  int64_t end = output->start + (int64_t)output->position;
+  return output->is_regular && output->start >= 0 && fstat(output->descriptor, &status) == 0 &&
+         status.st_size == end && lseek(output->descriptor, 0, SEEK_CUR) == end;
+}
+
+void media_output_cut(struct media_output *output, uint64_t position) {
+  if (output->position == position || !is_ours(output)) return;
+  int64_t end = output->start + (int64_t)position;
+  if (ftruncate(output->descriptor, end) != 0) return;
+  if (lseek(output->descriptor, end, SEEK_SET) >= 0) output->position = position;
 }
 
 int media_output_close(struct media_output *output, struct media_error *error) {

@@ -49,6 +49,7 @@ struct media_output {
   uint64_t position; /* bytes written */
   int descriptor;    /* -1: not open */
   int is_regular;    /* a file: it can be cut, and takes what it is given */
+  int64_t start;     /* of ours in it: stdout may have had a beginning */
   int is_file;       /* one that was opened here: it can be removed, too; stdout's is its owner's */
 };
 
@@ -56,7 +57,7 @@ int media_output_open(struct media_output *output, const char *path,
                       const volatile sig_atomic_t *stop, struct media_error *error);
 int media_output_write(struct media_output *output, const void *from, uint64_t size,
                        struct media_error *error);
-/* Takes back everything behind `position`, if this is a file and nobody else has written behind it. */
+/* Takes back everything behind `position`, if this is a file and nobody else has written to it. */
 void media_output_cut(struct media_output *output, uint64_t position);
 /* Some file systems report a full disk only here. */
 int media_output_close(struct media_output *output, struct media_error *error);
