@@ -303,6 +303,13 @@ static PyObject *get_released(PyObject *self, void *unused) {
   return PyBool_FromLong(!core_lease_of(self)->hold);
 }
 
+/* Of its first plane: an invalid frame has none, nor memory for one. */
+static PyObject *get_dimensions(PyObject *self, void *unused) {
+  (void)unused;
+  const cudalink_description *description = &core_lease_of(self)->frame.description;
+  return PyLong_FromUnsignedLong(description->plane_count ? description->planes[0].dimensions : 0);
+}
+
 /* ---- one thread at a time ------------------------------------------------------------------------- */
 
 CORE_LOCKED(lease_release, PyObject *)
@@ -361,7 +368,6 @@ static PyMemberDef members[] = {
     MEMBER("_device", device, T_INT),
     MEMBER("_said", flags, T_UINT),
     MEMBER("_plane_count", description.plane_count, T_UINT),
-    MEMBER("_dimensions", description.planes[0].dimensions, T_UINT),
     {"_held", T_OBJECT, offsetof(struct core_lease, held), READONLY, NULL},
     {"__weaklistoffset__", T_PYSSIZET, offsetof(struct core_lease, weak), READONLY, NULL},
     {0},
@@ -373,6 +379,7 @@ static PyGetSetDef properties[] = {
     {"_description", get_description, NULL, NULL, NULL},
     {"_text", get_text, NULL, NULL, NULL},
     {"_address", get_address, NULL, NULL, NULL},
+    {"_dimensions", get_dimensions, NULL, NULL, NULL},
     {"_layout", get_layout, set_layout, NULL, NULL},
     {0},
 };

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import array
+import sys
 from fractions import Fraction
 
 import cuda_link
@@ -170,6 +171,22 @@ def test_an_invalid_frame(exporter, importer):
     frame.release()
     exporter.send(picture())
     assert importer.acquire(10).invalid is None
+
+
+def test_an_invalid_frame_says_nothing_of_what_lies_behind_it(exporter, importer):
+    """It has no planes, and no memory for any."""
+    for _ in range(20):
+        with exporter.frame() as slot:
+            slot.publish_invalid("lens cap is on")
+        frame = importer.acquire(10)
+        blocks = [bytearray(b"\xff" * (sys.getsizeof(frame) - 8)) for _ in range(500)]
+        frame.release()
+        del frame, blocks[::2]  # the next one lies between two of them
+        with exporter.frame() as slot:
+            slot.publish_invalid("lens cap is on")
+        frame = importer.acquire(10)
+        assert (frame.planes, frame._plane_count, frame._dimensions) == ((), 0, 0)
+        frame.release()
 
 
 def test_a_slot_is_lent_once(exporter):
