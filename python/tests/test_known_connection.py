@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import struct
 import sys
 import threading
 import types
@@ -163,6 +164,19 @@ def test_it_is_adopted_read_and_closed():
         with pytest.raises(cuda_link.ClosedError, match="connection"):
             call()
     assert not importer.is_ready() and importer.get_stats()["initialized"] is False
+
+
+@pytest.mark.parametrize("stamp", [-3.0, 1.7e18, 1e300, float("inf"), float("-inf"), float("nan"), 9e9])
+def test_times_that_are_none(stamp):
+    """Whatever a producer says of them, its frames are good."""
+    producer = Producer()
+    importer = producer.adopt()
+    for n in range(1, 4):
+        producer.send(n)
+        struct.pack_into("<d", producer.buffer, producer.layout.timestamp_offset, stamp)
+        result = importer.get_frame_numpy()
+        assert result.outcome is NEW and (result.frame == n).all() and importer.frame_count == n
+        assert isinstance(importer.last_latency, float)
 
 
 def test_it_begins_behind_what_was_seen():

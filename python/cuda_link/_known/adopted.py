@@ -28,6 +28,8 @@ log = logging.getLogger("cuda_link")
 WHEN_ASKED: Any = object()
 """A framework that was not named: imported when a get needs it. None says that there is none."""
 
+_LATEST = 2**63 / 1e9  # s; what a frame's time has room for
+
 _Place = tuple[Any, int, int, Any]  # an array, its address, the kind of the copy, the stream (None: ours)
 
 
@@ -83,7 +85,7 @@ class AdoptedImporter(importers.Importer):
             return ImportResult(ImportOutcome.NO_FRAME)
         self._copies += 1
         self.frame_count += 1
-        self._got, self._stamp = monotonic_ns(), int(found.timestamp * 1e9)
+        self._got, self._stamp = monotonic_ns(), _nanoseconds(found.timestamp)
         return ImportResult(ImportOutcome.NEW_FRAME, array)
 
     def _end_of(self, session: Session, state: SlotState) -> ImportResult:
@@ -219,6 +221,11 @@ def _type_of(torch: Any, fmt: Format) -> Any:
         return getattr(torch, fmt.dtype_str)
     except AttributeError:
         raise TypeError(f"this torch has no {fmt.dtype_str}; get_frame_numpy") from None
+
+
+def _nanoseconds(stamp: float) -> int:
+    """Of seconds that a producer says, which may be anything; 0: no time."""
+    return int(stamp * 1e9) if 0 <= stamp < _LATEST else 0
 
 
 def _number(pointer: Any) -> int:
