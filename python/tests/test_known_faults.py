@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+import types
 
 import cuda_link
 import numpy as np
@@ -324,12 +325,16 @@ def test_get_frame_without_frameworks(monkeypatch):
             importer.get_frame_cupy()
 
 
-def test_several_planes_are_for_the_modern_face():
+def test_several_planes_are_for_the_modern_face(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace())
     with cuda_link.open_exporter(NAME, format="NV12", shape=(4, 4), kind="host") as exporter:
         with Importer.open(ImportSpec(NAME)) as importer:
-            exporter.send(bytes(24))
-            with pytest.raises(ValueError, match="open_importer"):
-                until(importer)
+            for get in (importer.get_frame_numpy, importer.get_frame):
+                exporter.send(bytes(24))
+                with pytest.raises(ValueError, match="open_importer"):
+                    until(importer, get=get)
+                assert importer.get_stats()["shape"] is None and importer._importer.held == 0
+            assert importer.frame_count == 0
 
 
 def test_an_adapter_is_not_used(caplog):

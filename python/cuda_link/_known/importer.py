@@ -191,6 +191,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         if frame._said and frame._said & _abi.FRAME_INVALID:
             frame.release()
             return _NOTHING
+        if frame._plane_count != 1:
+            self._form_of(frame)  # says that they are for the modern face
         self._note(frame)
         return frame
 
@@ -330,7 +332,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         stream: a number, or an object with .cuda_stream or .ptr: it waits for the pixels, and the CPU does
         not. Else the CPU waits, at most timeout_ms (TIMEOUT).
 
-        Errors: RuntimeError (no torch), TooManyFramesError, ValueError (overrides that do not fit).
+        Errors: RuntimeError (no torch), TooManyFramesError, ValueError (overrides that do not fit, frames of
+        several planes).
         """
         return self._get_frame(stream)
 

@@ -326,6 +326,17 @@ def test_frames_that_the_producer_takes_back(name, torch):
             assert result.frame.shape == shape
 
 
+def test_several_planes_are_for_the_modern_face(name, torch, cupy):
+    with cuda_link.open_exporter(name, format="NV12", shape=(4, 4)) as exporter:
+        with Importer.open(ImportSpec(name)) as importer:
+            for get in (importer.get_frame, importer.get_frame_cupy, importer.get_frame_numpy):
+                with exporter.frame(timeout=LIMIT) as slot:
+                    slot.publish()
+                with pytest.raises(ValueError, match="open_importer"):
+                    until(get)
+                assert importer.get_stats()["frame_count"] == importer._importer.held == 0
+
+
 def test_get_frame_cupy(pair, cupy):
     exporter, importer = pair
     exporter.export(on_gpu(3))

@@ -171,6 +171,22 @@ def test_what_is_no_straight_frame(exporter, asked, torch):
         assert importer.frame_count == 3
 
 
+def test_several_planes_among_others(exporter, torch):
+    if cuda_link.backend.name == "pure":
+        _frameworks.torch_table = None
+    with Importer.open(ImportSpec("straight")) as importer:
+        for n in range(1, 9):
+            exporter.send(picture(n))
+            kept = until(importer)
+            with exporter.frame(planes={"a": (SHAPE, "uint8"), "b": ((2, 2), "uint8")}) as slot:
+                slot.publish()
+            with pytest.raises(ValueError, match="open_importer"):
+                until(importer)
+            stats = importer.get_stats()
+            assert stats["frame_count"] == n and stats["shape"] == SHAPE and importer._importer.held == 1
+            assert kept.outcome is NEW
+
+
 @core_only
 def test_a_table_that_fails(exporter, asked, torch):
     with opened(exporter, asked) as importer:
