@@ -35,6 +35,7 @@ FRAGMENT_START = """\
 int main(void) {
 """
 FRAGMENT_END = "\nreturn 0;\n}\n"
+SEGMENT = re.compile(r'(?<=\.cipd_name = ")[^"]+')  # it lies in the folder that the whole machine shares
 
 
 class Snippet:
@@ -111,6 +112,7 @@ class Runner:
         self.environment["TMPDIR"] = str(self.folder)
         self.environment.pop("XDG_RUNTIME_DIR", None)
         self.environment["FAKECUDA_DELAY_US"] = "3000"  # who names the wrong stream reads too early
+        self.segment = f"cudalink_snippets_{os.getpid()}"  # of nobody else, and removed at the end
         (self.folder / "run").mkdir(mode=0o700)
         self.failures = 0
 
@@ -122,7 +124,7 @@ class Runner:
         source = self.folder / f"snippet{index}.{snippet.language}"
         compiler = {"c": self.options.compiler, "cpp": self.options.cpp_compiler}[snippet.language]
         program = self.folder / f"snippet{index}"
-        source.write_text(snippet.source(), encoding="utf-8")
+        source.write_text(SEGMENT.sub(self.segment, snippet.source()), encoding="utf-8")
         library = Path(self.options.library).resolve()
         command = [compiler, STANDARDS[snippet.language], *FLAGS, f"-I{self.options.include}", str(source)]
         command += ["-o", str(program), str(library), f"-Wl,-rpath,{library.parent}", "-lpthread"]
@@ -191,7 +193,10 @@ def main():
         sys.exit("no snippets found: has the way they are marked changed?")
     with tempfile.TemporaryDirectory(prefix="cudalink-snippets-") as folder:
         runner = Runner(options, folder)
-        runner.check(snippets)
+        try:
+            runner.check(snippets)
+        finally:
+            Path("/dev/shm", runner.segment).unlink(missing_ok=True)
     print(f"{len(snippets)} snippets, {runner.failures} failures")
     sys.exit(1 if runner.failures else 0)
 
