@@ -107,6 +107,7 @@ static PyObject *exporter_keep(PyObject *module, PyObject *arguments) {
 
 static PyObject *at_exit(PyObject *module, PyObject *unused) {
   (void)module, (void)unused;
+  if (PyInterpreterState_GetID(PyInterpreterState_Get())) Py_RETURN_NONE; /* the process goes on */
   atomic_store(&gone.exiting, true);
   while (gone.process == getpid() && atomic_load(&gone.asking))
     sched_yield();

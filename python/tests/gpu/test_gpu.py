@@ -472,6 +472,37 @@ def test_copies_under_way_at_the_end_of_the_process(how):
         assert (ended.returncode, ended.stderr) == (0, "")
 
 
+AFTER_A_SUBINTERPRETER = """
+import time, weakref, cuda_link
+import _xxsubinterpreters as interpreters
+import numpy as np
+one = interpreters.create()
+interpreters.run_string(one, "import cuda_link")
+interpreters.destroy(one)
+exporter = cuda_link.open_exporter("after", shape=(24, 32, 4), kind="vmm")
+importer = cuda_link.open_importer("after", timeout=10)
+exporter.send(np.zeros((24, 32, 4), np.uint8))
+frame = importer.acquire(10)
+class Interface:
+    __cuda_array_interface__ = frame.__cuda_array_interface__
+source = Interface()
+kept = weakref.ref(source)
+with cuda_link.open_exporter("relay", shape=(24, 32, 4), kind="vmm") as relay:
+    relay.send(source, stream=1, timeout=10)
+    del source
+end = time.monotonic() + 10
+while kept() is not None and time.monotonic() < end:
+    time.sleep(0.001)
+print("let go" if kept() is None else "kept")
+"""
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="later ones give each its own GIL by default")
+def test_the_end_of_a_subinterpreter_is_not_that_of_the_process():
+    ended = run_python(AFTER_A_SUBINTERPRETER)
+    assert (ended.returncode, ended.stdout) == (0, "let go\n"), ended.stderr
+
+
 def test_a_bare_capsule_needs_a_stream(exporter, importer):
     exporter.send(picture())
     frame = importer.acquire(10)
