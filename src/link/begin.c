@@ -187,18 +187,13 @@ static void fetch_ahead(const struct link_exporter *exporter) {
   __builtin_prefetch(&control->index[exporter->begun_sequence % WIRE_INDEX_SIZE], 1);
 }
 
-/* As link_generation_wanted has it, without a look at how many slots are wanted. */
-static bool fits(const struct begin *begin, const cudalink_description *description) {
-  const struct link_generation *current = begin->exporter->current;
-  return current && !begin->exporter->must_move && room(begin) <= current->geometry.slot_bytes &&
-         description->plane_count <= current->geometry.plane_count;
-}
-
 /* The announced slot serves when the frame fits; otherwise the announcement is void. */
 static bool use_announced(struct begin *begin, const cudalink_description *description) {
   struct link_exporter *exporter = begin->exporter;
   if (!exporter->announced) return false;
-  if (fits(begin, description)) return true;
+  bool must;
+  link_generation_wanted(exporter, description, room(begin), &begin->want, &must);
+  if (!must) return true;
   link_withdraw(exporter);
   return false;
 }
@@ -209,14 +204,6 @@ static void drop_begun_generation(struct link_exporter *exporter) {
   exporter->older = exporter->begun_generation;
   exporter->begun_generation = NULL;
   link_generation_collect(exporter);
-}
-
-/* Only the planes that are there. */
-static void copy_description(struct link_exporter *exporter,
-                             const cudalink_description *description) {
-  memcpy(&exporter->description, description,
-         offsetof(cudalink_description, planes) +
-             description->plane_count * sizeof description->planes[0]);
 }
 
 static bool looks_the_same(const cudalink_description *a, const cudalink_description *b) {
@@ -261,7 +248,7 @@ static int begin_locked(struct begin *begin, const cudalink_description *descrip
   if (same) {
     exporter->description.timing = description->timing;
   } else {
-    copy_description(exporter, description);
+    wire_description_copy(&exporter->description, description);
     exporter->description_bytes = begin->bytes;
     exporter->look++;
   }

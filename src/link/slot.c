@@ -55,35 +55,30 @@ static inline bool is_in(uint64_t want, const struct link_generation *generation
   return want && wire_lease_generation(want) == (generation->number & WIRE_GENERATION_MASK);
 }
 
-bool link_slot_wanted(const struct link_exporter *exporter,
-                      const struct link_generation *generation, uint32_t slot) {
-  LINK_EACH_MEMBER(exporter, m) {
-    if (is_idle(exporter, m)) continue;
-    const struct link_member *member = &exporter->members[m];
-    for (uint32_t e = 0; e < member->entries; e++) {
-      uint64_t want = held(member->mailbox, e);
-      TRACE(SCAN, m, e, slot, want);
-      if (is_in(want, generation) && wire_lease_slot(want) == slot) return true;
-    }
-  }
-  return false;
-}
-
-/* The slots of that generation that somebody seems to want, as a mask. */
+/* The slots of that generation that somebody wants, as a mask; those found so far, once one of `enough` is
+ * among them.
+ * seq_cst: pairs with a lease behind the mark, and, where a begin that waits has set its bit before, with a release
+ * that is followed by a look at that bit. */
 static uint64_t wanted_slots(const struct link_exporter *exporter,
-                             const struct link_generation *generation) {
+                             const struct link_generation *generation, uint64_t enough) {
   uint64_t wanted = 0;
-  /* seq_cst: a begin that waits has set its bit before, and pairs with a release, then a look at the bit. */
   LINK_EACH_MEMBER(exporter, m) {
     if (is_idle(exporter, m)) continue;
     const struct link_member *member = &exporter->members[m];
     for (uint32_t e = 0; e < member->entries; e++) {
       uint64_t want = held(member->mailbox, e);
-      TRACE(SCAN, m, e, WIRE_MAX_SLOTS, want);
+      TRACE(SCAN, m, e, enough ? (uint32_t)__builtin_ctzll(enough) : WIRE_MAX_SLOTS, want);
       if (is_in(want, generation)) wanted |= UINT64_C(1) << wire_lease_slot(want);
+      if (wanted & enough) return wanted;
     }
   }
   return wanted;
+}
+
+bool link_slot_wanted(const struct link_exporter *exporter,
+                      const struct link_generation *generation, uint32_t slot) {
+  uint64_t one = UINT64_C(1) << slot;
+  return (wanted_slots(exporter, generation, one) & one) != 0;
 }
 
 /* The slot of the newest finished frame, which consumers of ready_only may be about to take. */
@@ -173,7 +168,7 @@ int32_t link_own_slot(struct link_exporter *exporter, uint64_t sequence, enum li
       continue;
     }
     if (current->group_hold[slot]) continue;
-    if (!looked) wanted = wanted_slots(exporter, current);
+    if (!looked) wanted = wanted_slots(exporter, current, 0);
     looked = true;
     if (wanted >> slot & 1) continue; /* so marks are rare */
     if (!take(exporter, slot)) continue;
