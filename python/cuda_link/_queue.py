@@ -312,13 +312,12 @@ class Queue:
             state.items.wait(left)
             state.items.take(4096)
         state.table.recover()
-        if not state.table.queued():
-            who = state.table.widowed()
-            if who:
-                raise PeerLostError(
-                    f"process {who} died, and no other process is there that has put into this queue; a new "
-                    "one may come: get again to wait for it"
-                )
+        who = state.table.widowed()
+        if who:
+            raise PeerLostError(
+                f"process {who} died, and no other process is there that has put into this queue; a new "
+                "one may come: get again to wait for it"
+            )
         if left <= 0 and not state.table.queued():
             raise Empty
 

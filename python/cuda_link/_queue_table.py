@@ -286,15 +286,17 @@ class Table:
             return found, self._head[_DEAD]
 
     def widowed(self) -> int:
-        """The pid of a process that died, when nobody is left who may put; told once per death."""
-        now = (self._head[_CRASHES], self._head[_PUTTER_CRASHES])
-        died, putter_died = now[0] > self._seen[0], now[1] > self._seen[1]
-        self._seen = now
-        if not died or self._head[self._member(self.me % MEMBERS) + 2]:
+        """The pid of a process that died, when nothing waits and nobody is left who may put; told once per
+        death."""
+        deaths = (self._head[_CRASHES], self._head[_PUTTER_CRASHES])
+        if deaths == self._seen or self.queued():
             return 0
-        if self.others(putters=True) or (not putter_died and self.others()):
+        putter_died = deaths[1] > self._seen[1]  # else whoever is there may put, who never did too
+        alone = not self._head[self._member(self.me % MEMBERS) + 2] and not self.others(putters=putter_died)
+        if alone and self.queued():  # of one that left since the first look: it comes first
             return 0
-        return self._head[_DEAD]
+        self._seen = deaths
+        return self._head[_DEAD] if alone else 0
 
     # ---- items
 

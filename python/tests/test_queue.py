@@ -544,6 +544,33 @@ def test_a_killed_putter_ends_a_waiting_get(start):
     assert len(raised) == 1 and str(killed.pid) in raised[0]
 
 
+def put_when_told(queue, here, told):
+    here.put(os.getpid())
+    queue.put(told.get())
+
+
+def test_the_last_items_of_one_that_leaves_come_before_a_death_is_told(start, monkeypatch):
+    """One dies; another puts its last item and leaves while a get looks who is left."""
+    queue, here, told = cuda_link.Queue(), cuda_link.Queue(), cuda_link.Queue()
+    killed, leaver = (start(put_when_told, queue, here, told) for _ in range(2))
+    assert {here.get(timeout=LIMIT) for _ in range(2)} == {killed.pid, leaver.pid}
+    killed.kill()
+    killed.join()
+    table = queue._state.table
+    others = table.others
+
+    def slowly(putters=False):
+        if leaver.is_alive():
+            told.put("last words")
+            leaver.join(LIMIT)
+        return others(putters)
+
+    monkeypatch.setattr(table, "others", slowly)
+    assert queue.get(timeout=LIMIT) == "last words"
+    with pytest.raises(cuda_link.PeerLostError, match=f"process {killed.pid} died"):
+        queue.get(timeout=LIMIT)
+
+
 def test_a_killed_putter_makes_room(start):
     queue, ready, end = cuda_link.Queue(4), cuda_link.Queue(), cuda_link.Queue()
     killed = start(put_and_stay, queue, ready, end)
