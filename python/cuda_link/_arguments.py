@@ -27,6 +27,13 @@ def _range(least: int | None, most: int | None) -> str:
     return f"{least} or more" if most is None else f"{least} to {most}"
 
 
+def device(number: int | None) -> int:
+    """CUDALINK_DEVICE(number) of the C structs, in which 0 is for None: the library chooses."""
+    if number is None:
+        return 0
+    return whole("device", number, 0, 2**31 - 2) + 1
+
+
 def fraction(name: str, value: Any, what: str) -> Fraction:
     """A number above 0 that the C structs have room for, as a Fraction or what makes one."""
     try:

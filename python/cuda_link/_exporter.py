@@ -15,7 +15,6 @@ from ._description import NO_STAMP, Stamp
 from ._device_source import DeviceSource
 from ._end import End
 from ._errors import BusyError
-from ._importer import _device
 from ._oddities import detached
 from ._picture import Picture, PictureFields
 from ._plan import Plan, Planner
@@ -376,7 +375,7 @@ def open_exporter(
         slots=_arguments.whole("slots", slots),
         max_slots=_arguments.whole("max_slots", max_slots),
         kind=KINDS[kind],
-        device=_device(device),
+        device=_arguments.device(device),
         directory=_abi.encode(_arguments.folder(directory), "directory"),
         hold_limit=_wait.nanoseconds(hold_limit, "hold_limit"),
         zombie_limit=_arguments.whole("zombie_limit", zombie_limit),

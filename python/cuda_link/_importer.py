@@ -35,12 +35,6 @@ def _policy(policy: str | None, group: str | None) -> int:
     return POLICIES[policy]
 
 
-def _device(device: int | None) -> int:
-    if device is None:
-        return 0
-    return _arguments.whole("device", device, 0, 2**31 - 2) + 1
-
-
 class Held(low.Held):  # type: ignore[misc,name-defined]
     """The frames that an importer holds, and what these share. Frames outlive their importer."""
 
@@ -245,7 +239,7 @@ def open_importer(
         isolated=isolated,
         gpu_wait=gpu_wait,
         once=once,
-        device=_device(device),
+        device=_arguments.device(device),
         directory=_abi.encode(_arguments.folder(directory), "directory"),
         open_timeout=_wait.nanoseconds(timeout),
         gpu_wait_limit=_wait.limited("gpu_wait_limit", gpu_wait_limit),
