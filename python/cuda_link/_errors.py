@@ -156,10 +156,26 @@ _CLOSED = {
     "frames that it gave stay good; open another one: open_importer(name), or Importer.open(spec)",
 }
 
+# What a sentence of the library calls by its name in C, and what it is called here.
+_C_WORDS = {
+    "use CUDALINK_STREAM_COMPLETE or a cudalink_host_stream": "leave stream= out, or say -1",
+    "is not a living cudalink_host_stream, and these frames are in host memory": "was named, but these "
+    "frames are in host memory, which has no streams: leave stream= out, or say -1",
+    "CUDALINK_STREAM_COMPLETE": "stream=-1",
+    "COMPLETE makes": "-1 makes",
+    "policy SHARED": 'policy "shared"',
+    "policy LATEST": 'policy "latest"',
+    "with `writable`": 'with access="write"',
+}
+_C_WORD = re.compile("|".join(map(re.escape, _C_WORDS)))
+_HAVE_C_WORDS = (-1, -17, -19)  # not those that a loop meets at every turn
+
 
 def error_for(status: int, sentence: str) -> CudaLinkError:
     """The exception for a status of the C library, to be raised."""
     sentence = _C_NAME.sub("", sentence)
+    if status in _HAVE_C_WORDS:
+        sentence = _C_WORD.sub(lambda found: _C_WORDS[found[0]], sentence)
     error = _CLASSES.get(status, CudaLinkError)(_CLOSED.get(sentence, sentence))
     error.code = status
     return error

@@ -368,7 +368,7 @@ def open_exporter(
     if not all(0 <= user < 2**32 for user in users):
         raise ValueError(f"allowed_users={users}; a uid has 32 bits")
     spec = _abi.ExporterSpec(
-        name=_abi.encode(_arguments.text("name", name)),
+        name=_abi.encode(_arguments.text("name", name), "name"),
         description=addressof(description),
         plane_count=description.plane_count,
         user_size=_arguments.whole("user_size", user_size),

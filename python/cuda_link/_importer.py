@@ -231,7 +231,7 @@ def open_importer(
         raise ValueError(f'access {access!r}; it is "read" or "write"')
     hold = _arguments.whole("hold", hold, 1, _abi.MAX_HOLD)
     spec = _abi.ImporterSpec(
-        name=_abi.encode(_arguments.text("name", name)),
+        name=_abi.encode(_arguments.text("name", name), "name"),
         policy=_policy(policy, group),
         group=_abi.encode(group, "group"),
         hold=hold,

@@ -260,3 +260,43 @@ def test_errors_name_no_function_of_c(ends):
             ends[0].frame(timeout=0).__enter__()  # one at a time
         slot.abandon()
     assert str(caught.value) and "cudalink_" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "says, call",
+    [
+        ("leave stream= out, or say -1", lambda exporter, importer: exporter.send(b"abcd", stream=0)),
+        ("no streams: leave stream= out", lambda exporter, importer: exporter.send(b"abcd", stream=1234)),
+        (
+            "no streams: leave stream= out",
+            lambda exporter, importer: importer.acquire(9).release(stream=1234),
+        ),
+        (
+            "wait_next needs the stream .* -1 makes",
+            lambda exporter, importer: importer.wait_next(0, stream=-1),
+        ),
+        ('access="write"', lambda exporter, importer: importer.acquire(10).mark_written(-1)),
+        ('policy "shared" needs', lambda exporter, importer: open_importer("modern", group="g" * 64)),
+    ],
+    ids=lambda word: word if isinstance(word, str) else "",
+)
+def test_errors_name_things_as_they_are_called_here(ends, says, call):
+    exporter, importer, *_ = ends
+    exporter.send(b"abcd")
+    with pytest.raises(cuda_link.CudaLinkError, match=says) as caught:
+        call(exporter, importer)
+    assert not re.search(r"cudalink_|CUDALINK_|COMPLETE|SHARED|`", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "name, call",
+    [
+        ("name", lambda: open_exporter("a\0b", shape=(4,))),
+        ("name", lambda: open_importer("a\0b")),
+        ("shm_name", lambda: exporting(shm_name="a\0b")),
+        ("shm_name", lambda: importing(shm_name="a\0b")),
+    ],
+)
+def test_a_nul_in_a_name(name, call):
+    with pytest.raises(ValueError, match=rf"{name}='a.x00b': there is a NUL in it"):
+        call()

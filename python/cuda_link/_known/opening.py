@@ -108,7 +108,7 @@ def describe(spec: FrameSpec) -> _abi.Description:
 
 def _open(spec: FrameSpec, policy: ExportPolicy, description: _abi.Description, wire: str) -> ChannelExporter:
     raw = _abi.ExporterSpec(
-        name=_abi.encode(spec.shm_name),
+        name=_abi.encode(spec.shm_name, "shm_name"),
         description=addressof(description),
         plane_count=description.plane_count,
         slots=max(spec.num_slots, _FEWEST_SLOTS),
@@ -116,7 +116,7 @@ def _open(spec: FrameSpec, policy: ExportPolicy, description: _abi.Description, 
         export_sync=policy.export_sync,
         flush_probe=policy.flush_probe,
         strict_device=policy.strict_device,
-        cipd_name=None if wire == "own" else _abi.encode(spec.shm_name),
+        cipd_name=None if wire == "own" else _abi.encode(spec.shm_name, "shm_name"),
         cipd_slots=spec.num_slots,
         cipd_only=wire == "old",
         cipd_ignore_barrier=not policy.barrier_enabled,
@@ -179,7 +179,7 @@ def open_importer(spec: ImportSpec, policy: ImportPolicy) -> ChannelImporter:
 def _open_importer(spec: ImportSpec, policy: ImportPolicy, timeout: float) -> ChannelImporter:
     once = not policy.reconnect_enabled
     raw = _abi.ImporterSpec(
-        name=_abi.encode(spec.shm_name),
+        name=_abi.encode(spec.shm_name, "shm_name"),
         hold=policy.hold,
         writable=policy.wire != "old",  # whose frames never are: asking for it there is an error
         gpu_wait=1,  # for gets that name a stream
