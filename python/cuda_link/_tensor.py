@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """One plane of a frame or of a lent slot, for frameworks: `__dlpack__` and the CUDA array interface.
 
-    torch.from_dlpack(frame)        jax.dlpack.from_dlpack(frame.tensor("Y"))
+    torch.from_dlpack(frame)        jax.dlpack.from_dlpack(frame.tensor("y"))
 
 Objects, not capsules: they can be imported any number of times, by any number of frameworks.
 """

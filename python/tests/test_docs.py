@@ -14,6 +14,7 @@ from pathlib import Path
 import cuda_link
 import pytest
 from conftest import run_python
+from cuda_link import _description
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ROOT / "docs"
@@ -89,3 +90,14 @@ def test_the_tests_that_reports_name_are_there():
     named = re.findall(r"\b(test_[a-z_]+|gpu)/(\w+)", text)
     assert len(named) >= 40
     assert [f"{file}/{name}" for file, name in named if f"def test_{name}(" not in known[file]] == []
+
+
+def test_planes_are_named_as_they_are_called():
+    """The manual and the docstrings say frame.tensor("y"); formats have no other names."""
+    described = [_description.make((4, 8), format=name) for name in cuda_link.formats()]
+    named = {plane.name for one in described for plane in _description.layout(bytes(one)).planes}
+    texts = [*DOCUMENTS.glob("*.md"), *Path(cuda_link.__file__).parent.rglob("*.py")]
+    said = [
+        (path.name, name) for path in texts for name in re.findall(r'tensor\("(\w+)"\)', path.read_text())
+    ]
+    assert len(said) >= 4 and [one for one in said if one[1] not in named] == []

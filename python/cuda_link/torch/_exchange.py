@@ -33,7 +33,7 @@ def from_torch(tensor: torch.Tensor, *, copy: bool | None = None) -> Array:
 
 def to_torch(array: Any, *, copy: bool | None = None) -> torch.Tensor:
     """A tensor over the memory of an array: what `from_torch` gave, a frame, one plane of it
-    (`frame.tensor("Y")`), a lent slot, anything with `__dlpack__`.
+    (`frame.tensor("y")`), a lent slot, anything with `__dlpack__`.
 
     copy: None and False share the memory; True gives memory of its own. torch can't mark memory as
     read-only: what writes to a shared frame of kind host is ended by the kernel. On a GPU torch's current
