@@ -54,9 +54,49 @@ def test_values_and_their_defaults():
         "dtype": None,
         "timeout_ms": 5000.0,
     }
-    policy = ImportPolicy()
-    assert policy.wait_spin_us == 200 and policy.reconnect_backoff_frames == (1, 2, 4, 8, 16, 32, 64, 120)
-    assert ExportPolicy().use_graphs and not ExportPolicy().export_sync
+    assert dataclasses.asdict(FrameSpec("x", 1, 2)) == {
+        "shm_name": "x",
+        "height": 1,
+        "width": 2,
+        "channels": 4,
+        "dtype": "uint8",
+        "num_slots": 3,
+        "device": 0,
+        "extra_flags": 0,
+    }
+    assert dataclasses.asdict(GpuFrame(1, 2)) == {"ptr": 1, "size": 2, "producer_stream": None}
+    assert dataclasses.asdict(ExportPolicy()) == {
+        "export_sync": False,
+        "use_graphs": True,
+        "flush_probe": True,
+        "strict_device": False,
+        "require_source_sync": False,
+        "barrier_enabled": True,
+        "barrier_stale_ns": 5_000_000_000,
+        "high_priority_stream": True,
+        "export_profile": False,
+        "doorbell": False,
+        "wire": "auto",  # ours
+    }
+    assert dataclasses.asdict(ImportPolicy()) == {
+        "wait_spin_us": 200,
+        "d2h_num_streams": 1,
+        "d2h_stream_high_priority": False,
+        "allow_pageable_fallback": False,
+        "d2h_pipelined": False,
+        "torch_gpu_wait": False,
+        "torch_gpu_wait_adaptive": False,
+        "gpu_wait_adaptive_window": 120,
+        "gpu_wait_adaptive_sleep_pct": 5,
+        "doorbell": False,
+        "wait_backend": "auto",
+        "debug": False,
+        "reconnect_enabled": True,
+        "reconnect_max_attempts": 20,
+        "reconnect_backoff_frames": (1, 2, 4, 8, 16, 32, 64, 120),
+        "wire": "auto",  # ours
+        "hold": 3,  # ours
+    }
     with pytest.raises(dataclasses.FrozenInstanceError):
         SPEC.height = 5
     result = ImportResult(ImportOutcome.NO_FRAME)
@@ -70,6 +110,45 @@ def test_values_and_their_defaults():
         "RECONNECTING",
         "TIMEOUT",
     }
+    assert {outcome.name for outcome in FrameOutcome} == {
+        "PUBLISHED",
+        "SKIPPED_BARRIER",
+        "SKIPPED_NOT_READY",
+        "FAILED",
+    }
+    states = {"NO_FRAME", "NEW_FRAME", "SHUTDOWN", "VERSION_CHANGED"}
+    assert {state.name for state in cuda_link.SlotState} == states
+    assert cuda_link.AcquireResult(cuda_link.SlotState.NO_FRAME)[1:] == (-1, 0.0, 0, 0)
+
+
+# What cuda-link 1.x has in get_stats, and what is there since.
+EXPORT_KEYS = set(
+    """
+    initialized closed shm_name resolution dtype num_slots data_size_kb buffer_size_mb frame_count write_idx
+    hws_mode avg_memcpy_us avg_total_us dev_ptrs
+    """.split()
+)
+IMPORT_KEYS = set(
+    """
+    initialized shm_name shape dtype device num_slots frame_count torch_available numpy_available dev_ptrs
+    tensor_device wait_backend wait_spin_hits wait_sleep_hits avg_spin_us avg_sleep_us gpu_wait_active
+    gpu_wait_latched_frame
+    """.split()
+)
+NEW_EXPORT_KEYS = {"frames_skipped", "copies_made", "old_wire", "old_wire_frames", "old_wire_reason"}
+NEW_IMPORT_KEYS = {"copies_made", "frames_missed", "frames_torn"}
+
+
+def test_the_keys_of_statistics():
+    """Open or closed, before the first frame and after it."""
+    with Exporter.open(SPEC) as exporter, Importer.open(ImportSpec(NAME)) as importer:
+        for _ in range(2):
+            assert set(exporter.get_stats()) == EXPORT_KEYS | NEW_EXPORT_KEYS
+            assert set(importer.get_stats()) == IMPORT_KEYS | NEW_IMPORT_KEYS
+            exporter.export(gpu_frame(picture()))
+            until(importer, ImportOutcome.NEW_FRAME)
+    assert set(exporter.get_stats()) == EXPORT_KEYS | NEW_EXPORT_KEYS
+    assert set(importer.get_stats()) == IMPORT_KEYS | NEW_IMPORT_KEYS
 
 
 def test_a_script_asks_how_many_bytes_a_frame_has():
