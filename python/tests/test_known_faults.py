@@ -315,6 +315,36 @@ def test_get_frame_in_memory_of_the_cpu_is_a_copy_of_the_scripts_own():
             assert (tensor.div_(255) == 1).all() and tensor.shape == (12, 4, 4)
 
 
+class OfATorchWithCuda:
+    cuda_stream = 0x1234
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2, 0x1234, OfATorchWithCuda(), "torch_gpu_wait"], ids=repr)
+def test_a_stream_counts_for_nothing_in_memory_of_the_cpu(monkeypatch, stream):
+    """A script that names one works on a machine without a GPU, too, and with a producer that has none."""
+    torch = pytest.importorskip("torch")
+    policy, words = ImportPolicy(), {"stream": stream}
+    if stream == "torch_gpu_wait":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "current_stream", OfATorchWithCuda)
+        policy, words = ImportPolicy(torch_gpu_wait=True), {}
+    with Exporter.open(SPEC) as exporter, Importer.open(ImportSpec(NAME), policy=policy) as importer:
+        for n in (10, 20, 30):  # the memory is mapped by the first
+            send(exporter, n)
+            assert (until(importer, get=lambda: importer.get_frame(**words)).frame == n).all()
+
+
+def test_get_frame_cupy_says_what_to_use_for_memory_of_the_cpu(monkeypatch):
+    current = types.SimpleNamespace(ptr=0x1234)
+    module = types.SimpleNamespace(cuda=types.SimpleNamespace(get_current_stream=lambda: current))
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    with Exporter.open(SPEC) as exporter, Importer.open(ImportSpec(NAME)) as importer:
+        for n in (10, 20):
+            send(exporter, n)
+            with pytest.raises(RuntimeError, match="memory of the CPU: use get_frame_numpy"):
+                until(importer, get=importer.get_frame_cupy)
+
+
 def test_get_frame_without_frameworks(monkeypatch):
     with Exporter.open(SPEC), Importer.open(ImportSpec(NAME)) as importer:
         for module in ("torch", "cupy"):

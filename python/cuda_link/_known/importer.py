@@ -21,6 +21,7 @@ from .._errors import (
     PeerLostError,
     ProtocolError,
     RefusedError,
+    StreamError,
     TimedOutError,
     TooManyFramesError,
 )
@@ -182,8 +183,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
             return _AGAIN
         else:
             try:
-                acquire = self._importer.acquire
-                frame = acquire(0) if stream is None else acquire(0, stream=stream)
+                frame = self._importer.acquire(0) if stream is None else self._acquire(0, stream)
             except CudaLinkError as error:
                 frame = self._without(error, stream)
         if isinstance(frame, ImportResult):
@@ -195,6 +195,15 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
             self._form_of(frame)  # says that they are for the modern face
         self._note(frame)
         return frame
+
+    def _acquire(self, timeout: float, stream: Any) -> Frame:
+        """Memory of the CPU has no streams: the one that a script names, or torch has, counts for nothing."""
+        try:
+            return self._importer.acquire(timeout, stream=stream)
+        except StreamError:
+            if self._importer.statistics().kind != "host":
+                raise
+        return self._importer.acquire(timeout)
 
     def _without(self, error: CudaLinkError, stream: Any) -> Frame | ImportResult:
         """acquire has given no frame at once: wait for pixels, or say why there is none."""
@@ -236,7 +245,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         """Up to timeout_ms for the pixels of a frame that is there, or for a stream to give one back."""
         began = perf_counter()
         try:
-            return self._importer.acquire(seconds(self.spec.timeout_ms), stream=stream)
+            return self._acquire(seconds(self.spec.timeout_ms), stream)
         except TimedOutError as error:
             return _LATE if "not complete" in str(error) else _NOTHING
         except BusyError as error:
@@ -330,7 +339,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         (kind host, read-only channels, the old wire) it is a copy of the script's own, counted in get_stats.
 
         stream: a number, or an object with .cuda_stream or .ptr: it waits for the pixels, and the CPU does
-        not. Else the CPU waits, at most timeout_ms (TIMEOUT).
+        not. Else the CPU waits, at most timeout_ms (TIMEOUT). On kind host there is nothing to wait for.
 
         Errors: RuntimeError (no torch), TooManyFramesError, ValueError (overrides that do not fit, frames of
         several planes).
