@@ -81,6 +81,22 @@ def test_arrays_of_the_cpu_arrive(exporter, importer):
     assert importer.statistics().copies == 3
 
 
+def test_an_importer_goes_on_when_another_one_closes(exporter, importer):
+    """Both have the same memory mapped, in one process with the exporter."""
+    other = cuda_link.open_importer("gpu", timeout=10, hold=4)
+    exporter.send(picture())
+    kept = other.acquire(10)
+    for n in range(8):  # more than the ring has slots
+        exporter.send(picture(n), timeout=10)
+        with importer.acquire(10) as frame:
+            np.testing.assert_array_equal(frame.numpy(), picture(n))
+        other.close()
+        np.testing.assert_array_equal(kept.numpy(), picture())
+    kept.release()
+    exporter.send(picture(9))
+    np.testing.assert_array_equal(importer.acquire(10).numpy(), picture(9))
+
+
 def test_a_dict_and_strided_arrays(exporter, importer):
     sent = {"a": picture()[::-1], "b": np.arange(5.0)}
     exporter.send(sent)
