@@ -248,6 +248,17 @@ def test_a_round_trip():
     importer.close()
 
 
+def test_what_was_exported_is_got_at_once():
+    """Also by one that has looked before: the memory made for it is mapped a moment after it was published."""
+    for number in range(30):
+        spec = FrameSpec(f"{NAME}_{number}", height=6, width=8, channels=4)
+        with Exporter.open(spec) as exporter, Importer.open(ImportSpec(spec.shm_name)) as importer:
+            assert importer.get_frame_numpy().outcome is ImportOutcome.NO_FRAME
+            assert exporter.export(gpu_frame(picture(number))) is FrameOutcome.PUBLISHED
+            result = importer.get_frame_numpy()
+            assert result.outcome is ImportOutcome.NEW_FRAME and result.frame[0, 0, 0] == number
+
+
 def test_wrong_sizes_and_specs(caplog):
     with Exporter.open(SPEC) as exporter:
         small = np.zeros(5, np.uint8)

@@ -59,7 +59,8 @@ int link_acquire_interrupted(struct acquire *acquire) {
   return importer->closing ? closed(importer) : take_notice(importer);
 }
 
-static int timed_out(struct link_importer *importer) {
+static int timed_out(const struct acquire *acquire) {
+  struct link_importer *importer = acquire->importer;
   struct link_attachment *attachment =
       importer->draining ? importer->draining : importer->attachment;
   if (attachment && attachment->held >= attachment->hold)
@@ -72,6 +73,11 @@ static int timed_out(struct link_importer *importer) {
                      "channel '%s': as many frames are held as hold (%u) allows; release one, or "
                      "open with a larger hold",
                      importer->name, importer->spec.hold);
+  if (importer->attachment && acquire->pick.unmapped)
+    return error_set(CUDALINK_ERROR_TIMEOUT,
+                     "channel '%s': a frame was published, but its memory was not mapped here in "
+                     "time; it will be offered again",
+                     importer->name);
   if (importer->attachment || importer->reader)
     return error_set(CUDALINK_ERROR_TIMEOUT, "channel '%s': no new frame in time", importer->name);
   if (importer->spec.once)
@@ -172,7 +178,10 @@ static int look(struct acquire *acquire, struct link_attachment *attachment) {
   int status = fill(attachment, acquire->entry, acquire->frame);
   if (status == CUDALINK_OK) return CUDALINK_OK;
   link_lease_undo(attachment, acquire->entry);
-  if (status > 0) return status;          /* counts as no frame until its block is mapped */
+  if (status > 0) { /* counts as no frame until its block is mapped */
+    pick->unmapped = true;
+    return status;
+  }
   link_confirm(attachment, policy, pick); /* a frame that can't be read is passed over */
   return status;
 }
@@ -456,7 +465,7 @@ static int acquire_locked(struct acquire *acquire) {
     if (importer->draining) {
       int status = drain(acquire);
       if (status <= 0) return status;
-      if (importer->draining && link_acquire_late(acquire)) return timed_out(importer);
+      if (importer->draining && link_acquire_late(acquire)) return timed_out(acquire);
       if (importer->draining)
         link_sleep_detached(acquire, atomic_load(&importer->changed), os_deadline(LOOK_STEP));
       if (!importer->closing) continue;
@@ -470,7 +479,7 @@ static int acquire_locked(struct acquire *acquire) {
     if (status <= 0) return status;
     if (attachment && attachment->over) continue; /* there is something to read, or to tell */
     if (importer->notice) continue;
-    if (link_acquire_late(acquire)) return timed_out(importer);
+    if (link_acquire_late(acquire)) return timed_out(acquire);
     if (!attachment)
       link_reader_sleep(acquire, seen);
     else if (acquire->full)

@@ -310,6 +310,7 @@ struct link_pick {
   uint64_t offer;     /* shared: the offer word */
   uint64_t announced; /* wait_next: the word of next */
   uint64_t missed;
+  bool unmapped; /* it is there, but in memory that is not mapped here yet */
 };
 /* One for a new lease; -1 when as many frames are held as hold allows, or their releases have not landed. */
 int32_t link_entry_free(const struct link_attachment *attachment);

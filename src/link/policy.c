@@ -153,6 +153,7 @@ bool link_choose(struct link_attachment *attachment, cudalink_policy policy, boo
     if (!joined || pick->sequence < joined) return false;
   }
   const struct link_mapping *mapping = link_mapping_find(attachment, pick->generation);
+  pick->unmapped = !mapping;
   if (!mapping) return false;
   link_fetch_ahead(attachment, link_mapping_metadata(mapping, pick->slot), pick->slot);
   return true;

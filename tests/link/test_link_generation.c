@@ -251,6 +251,33 @@ static void sleepers_follow_a_move(void **state) {
   }
 }
 
+/* As above: its message is still on its way. */
+static void a_frame_in_memory_that_is_not_mapped_yet_is_told(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  test_open(&exporter);
+  test_join(&importer);
+  test_send(exporter);
+  test_pass(importer);
+  assert_status(CUDALINK_ERROR_TIMEOUT, test_try(importer, &frame));
+  assert_said("no new frame");
+  uint64_t sequence = test_send(exporter);
+  wire_word *current = &control_of(exporter)->gen;
+  uint64_t real = atomic_exchange(current, UINT64_C(1) << 20);
+  assert_status(CUDALINK_ERROR_TIMEOUT, test_try(importer, &frame));
+  assert_said("a frame was published, but its memory was not mapped here in time");
+  assert_status(CUDALINK_ERROR_TIMEOUT,
+                cudalink_importer_acquire(importer, COMPLETE, SHORT, &frame));
+  assert_said("was published");
+  atomic_store(current, real);
+  frame = test_take(importer);
+  assert_int_equal(frame.sequence, sequence);
+  test_release(&frame);
+  assert_status(CUDALINK_ERROR_TIMEOUT, test_try(importer, &frame));
+  assert_said("no new frame");
+  end();
+}
+
 static const struct CMUnitTest tests[] = {
     test_case(larger_frames_move),
     test_case(what_fits_stays),
@@ -261,5 +288,6 @@ static const struct CMUnitTest tests[] = {
     test_case(a_move_that_fails_changes_nothing),
     test_case(a_move_waits_for_every_frame),
     test_case(sleepers_follow_a_move),
+    test_case(a_frame_in_memory_that_is_not_mapped_yet_is_told),
 };
 test_main(tests)

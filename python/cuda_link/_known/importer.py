@@ -206,13 +206,13 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         return self._importer.acquire(timeout)
 
     def _without(self, error: CudaLinkError, stream: Any) -> Frame | ImportResult:
-        """acquire has given no frame at once: wait for pixels, or say why there is none."""
+        """acquire has given no frame at once: wait for one that was published, or say why there is none."""
         if isinstance(error, BusyError):
             self._frame = None  # was kept for scripts that look at its address
             return self._wait(stream)
         if isinstance(error, TimedOutError):
             text = str(error)
-            if "not complete" in text:
+            if "was published" in text:
                 return self._wait(stream)
             if "no producer" not in text:
                 self._backoff.reset()
@@ -242,12 +242,13 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         return _AGAIN
 
     def _wait(self, stream: Any) -> Frame | ImportResult:
-        """Up to timeout_ms for the pixels of a frame that is there, or for a stream to give one back."""
+        """Up to timeout_ms for the pixels of a frame that is there, for memory that the producer has just made
+        to be mapped, or for a stream to give a frame back."""
         began = perf_counter()
         try:
             return self._acquire(seconds(self.spec.timeout_ms), stream)
         except TimedOutError as error:
-            return _LATE if "not complete" in str(error) else _NOTHING
+            return _LATE if "was published" in str(error) else _NOTHING
         except BusyError as error:
             counters = self._importer.statistics()
             frames = "1 frame is" if counters.held == 1 else f"{counters.held} frames are"
