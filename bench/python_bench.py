@@ -239,7 +239,7 @@ def measure(row, make_stage, quick):
     result.update(p50=rank(rows, 0.5), p90=rank(rows, 0.9), p99=rank(rows, 0.99), min=min(rows), ok=None)
     if floors:
         result["floor"] = rank(floors, 0.5)
-    if target:
+    if target and floors:
         result["target"] = target(result["floor"])
         result["ok"] = result["p50"] <= result["target"]
     return result

@@ -170,18 +170,30 @@ def get_frame_numpy(stage, rounds):
 # ---- rows of two processes ---------------------------------------------------------------------------
 
 
-def pair_of(what, script):
+def raw(what, rounds):
+    return peer(RAW, what, rounds, PEER_LIMIT)
+
+
+def original(what, rounds):
+    """The same script, in which cuda_link is the original; None where nobody has that."""
+    return peer(LINK, what, rounds, PEER_LIMIT, ORIGINAL) if ORIGINAL else None
+
+
+def pair_of(what, script, floor=None):
     def measure(stage, rounds):
-        return peer(script, what, min(rounds, 300), PEER_LIMIT), None
+        rounds = min(rounds, 300)
+        return peer(script, what, rounds, PEER_LIMIT), floor and floor(what, rounds)
 
     return measure
 
 
 SMALL = (16, 16, 4)
 FLOOR = "torch.from_dlpack of a CUDA tensor"
-LINK, TORCH = "cuda_link_gpu.py", "torch_gpu_queue.py"
+LINK, TORCH, RAW = "cuda_link_gpu.py", "torch_gpu_queue.py", "raw_gpu.py"
+ORIGINAL = os.environ.get("CUDALINK_ORIGINAL", "")
 ITEM = "export of 1920x1080 RGBA8 until another process has read one pixel with .item()"
-KERNEL = "export of 1920x1080 RGBA8 until a torch kernel over it is done in another process; no floor in Python"
+KERNEL = "export of 1920x1080 RGBA8 until a torch kernel over it is done in another process"
+CALLS = "the driver's calls and a shared number"
 
 ROWS = [
     # name, measure, shape of the frames, rounds, unit, target by floor, floor's name, what
@@ -202,8 +214,9 @@ ROWS = [
         "torch copy_ to pinned memory, and synchronize",
         "Importer.get_frame_numpy() of 1920x1080 RGBA8",
     ),
-    ("pixel", pair_of("pixel", LINK), SMALL, 300, "us", None, "", ITEM),
+    ("pixel", pair_of("pixel", LINK, original), SMALL, 300, "us", lambda floor: 0.6 * floor, "the original cuda-link", ITEM),
+    ("pixel_raw", pair_of("pixel", RAW), SMALL, 300, "us", None, "", "the same: " + CALLS),
     ("pixel_torch", pair_of("pixel", TORCH), SMALL, 300, "us", None, "", "the same: torch.multiprocessing"),
-    ("kernel", pair_of("kernel", LINK), SMALL, 300, "us", None, "", KERNEL),
+    ("kernel", pair_of("kernel", LINK, raw), SMALL, 300, "us", lambda floor: 1.05 * floor, CALLS, KERNEL),
     ("kernel_torch", pair_of("kernel", TORCH), SMALL, 300, "us", None, "", "the same: torch.multiprocessing"),
 ]

@@ -62,14 +62,17 @@ def within(least):
     return lambda floor: least
 
 
-def peer(script, what, rounds, limit=300):
-    """The numbers that a script of bench/peers prints. What it has started ends with it."""
+def peer(script, what, rounds, limit=300, folder=""):
+    """The numbers that a script of bench/peers prints. What it has started ends with it. folder: where it looks
+    for modules first."""
+    path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
     process = subprocess.Popen(
         [sys.executable, str(PEERS / script), what, str(rounds)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path},
     )
     hung = False
     try:

@@ -249,7 +249,7 @@ def test_a_round_trip():
 
 
 def test_what_was_exported_is_got_at_once():
-    """Also by one that has looked before: the memory made for it is mapped a moment after it was published."""
+    """Also by one that has looked before: memory made for it is mapped a moment after the publish."""
     for number in range(30):
         spec = FrameSpec(f"{NAME}_{number}", height=6, width=8, channels=4)
         with Exporter.open(spec) as exporter, Importer.open(ImportSpec(spec.shm_name)) as importer:
