@@ -174,12 +174,26 @@ static PyObject *getter_note(PyObject *self, PyTypeObject *type, PyObject *const
   Py_RETURN_NONE;
 }
 
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+  const struct getter *getter = getter_of(self);
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(getter->taker);
+  Py_VISIT(getter->capsule);
+  Py_VISIT(getter->frame);
+  return 0;
+}
+
+static int clear(PyObject *self) {
+  struct getter *getter = getter_of(self);
+  set_way(self, &(struct way){0});
+  Py_CLEAR(getter->frame);
+  return 0;
+}
+
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  struct getter *getter = getter_of(self);
-  Py_XDECREF(getter->taker);
-  Py_XDECREF(getter->capsule);
-  Py_XDECREF(getter->frame);
+  PyObject_GC_UnTrack(self);
+  clear(self);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(self);
   Py_DECREF(type);
@@ -201,16 +215,14 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, dealloc},
-    {Py_tp_members, members},
-    {Py_tp_methods, methods},
-    {0, NULL},
+    {Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear},
+    {Py_tp_members, members}, {Py_tp_methods, methods},   {0, NULL},
 };
 
 PyType_Spec core_getter_spec = {
     .name = "cuda_link._core.Getter",
     .basicsize = sizeof(struct getter),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = slots,
 };
 

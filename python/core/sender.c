@@ -226,18 +226,39 @@ static PyObject *make(PyObject *module, PyObject *arguments) {
   cudalink_exporter exporter;
   if (!PyArg_ParseTuple(arguments, "I", &exporter.id)) return NULL;
   struct sender *sender =
-      PyObject_New(struct sender, (PyTypeObject *)core_state(module)->sender_type);
+      PyObject_GC_New(struct sender, (PyTypeObject *)core_state(module)->sender_type);
   if (!sender) return NULL;
   sender->module = module;
   sender->exporter = exporter;
   sender->lesson = NULL;
+  PyObject_GC_Track(sender);
   return (PyObject *)sender;
+}
+
+/* A lesson has one reference to each, whoever goes on with it. */
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+  const struct lesson *lesson = ((struct sender *)self)->lesson;
+  Py_VISIT(Py_TYPE(self));
+  if (!lesson) return 0;
+  Py_VISIT(lesson->type);
+  Py_VISIT(lesson->capsule);
+  Py_VISIT(lesson->description.obj);
+  return 0;
+}
+
+static int clear(PyObject *self) {
+  struct sender *sender = (struct sender *)self;
+  struct lesson *lesson = sender->lesson;
+  sender->lesson = NULL;
+  forget(lesson);
+  return 0;
 }
 
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  forget(((struct sender *)self)->lesson);
-  PyObject_Free(self);
+  PyObject_GC_UnTrack(self);
+  clear(self);
+  PyObject_GC_Del(self);
   Py_DECREF(type);
 }
 
@@ -256,16 +277,14 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_new, sender_refuse},
-    {Py_tp_dealloc, dealloc},
-    {Py_tp_methods, methods},
-    {0, NULL},
+    {Py_tp_new, sender_refuse}, {Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse},
+    {Py_tp_clear, clear},       {Py_tp_methods, methods}, {0, NULL},
 };
 
 PyType_Spec core_sender_spec = {
     .name = "cuda_link._core.Sender",
     .basicsize = sizeof(struct sender),
-    .flags = Py_TPFLAGS_DEFAULT,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .slots = slots,
 };
 

@@ -102,9 +102,21 @@ static PyObject *taker_keep(PyObject *self, PyTypeObject *type, PyObject *const 
   Py_RETURN_NONE;
 }
 
+static int traverse(PyObject *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE(self));
+  Py_VISIT(((struct taker *)self)->held);
+  return 0;
+}
+
+static int clear(PyObject *self) {
+  Py_CLEAR(((struct taker *)self)->held);
+  return 0;
+}
+
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  Py_XDECREF(((struct taker *)self)->held);
+  PyObject_GC_UnTrack(self);
+  clear(self);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(self);
   Py_DECREF(type);
@@ -123,16 +135,14 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, dealloc},
-    {Py_tp_members, members},
-    {Py_tp_methods, methods},
-    {0, NULL},
+    {Py_tp_dealloc, dealloc}, {Py_tp_traverse, traverse}, {Py_tp_clear, clear},
+    {Py_tp_members, members}, {Py_tp_methods, methods},   {0, NULL},
 };
 
 PyType_Spec core_taker_spec = {
     .name = "cuda_link._core.Taker",
     .basicsize = sizeof(struct taker),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
     .slots = slots,
 };
 

@@ -45,6 +45,7 @@ def test_needs_libc_only(path):
 
 
 STABLE = {
+    "_PyObject_GC_New",
     "_PyObject_GC_NewVar",
     "_PyObject_New",
     "_Py_Dealloc",
