@@ -11,8 +11,15 @@ struct core_state *core_state(PyObject *module) {
   return PyModule_GetState(module);
 }
 
+/* A sentence that was too long may end inside of a letter, and so may a name in it. */
+static PyObject *last_error(void) {
+  const char *sentence = cudalink_last_error();
+  return PyUnicode_DecodeUTF8(sentence, (Py_ssize_t)strlen(sentence), "replace");
+}
+
 static PyObject *raise_by(PyObject *function, int status) {
-  PyObject *error = PyObject_CallFunction(function, "is", status, cudalink_last_error());
+  PyObject *sentence = last_error();
+  PyObject *error = sentence ? PyObject_CallFunction(function, "iN", status, sentence) : NULL;
   if (!error) return NULL;
   PyErr_SetObject((PyObject *)Py_TYPE(error), error);
   Py_DECREF(error);
