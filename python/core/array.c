@@ -23,7 +23,7 @@ PyObject *core_array_new(PyObject *module, PyTypeObject *type, cudalink_array *a
   allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   struct array *object = (struct array *)allocate(type, 0);
   if (!object) {
-    cudalink_array_drop(array);
+    core_drop(cudalink_array_drop, array);
     return NULL;
   }
   object->module = module;
@@ -237,7 +237,7 @@ static PyObject *array_export(PyObject *self, PyObject *arguments) {
 
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  cudalink_array_drop(array_of(self));
+  core_drop(cudalink_array_drop, array_of(self));
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(self);
   Py_DECREF(type);

@@ -11,17 +11,25 @@ static const char versioned_name[] = "dltensor_versioned";
 static const char used_legacy_name[] = "used_dltensor";
 static const char used_versioned_name[] = "used_dltensor_versioned";
 
-/* It may run while an exception is on its way; our deleter is plain C and disturbs none. */
-static void end_legacy(PyObject *capsule) {
-  if (!PyCapsule_IsValid(capsule, legacy_name)) return;
-  cudalink_dlpack_legacy *tensor = PyCapsule_GetPointer(capsule, legacy_name);
+/* Our deleters are plain C, but what a tensor keeps may be somebody else's array. */
+static void delete_legacy(void *pointer) {
+  cudalink_dlpack_legacy *tensor = pointer;
   tensor->deleter(tensor);
 }
 
-static void end_versioned(PyObject *capsule) {
-  if (!PyCapsule_IsValid(capsule, versioned_name)) return;
-  cudalink_dlpack_versioned *tensor = PyCapsule_GetPointer(capsule, versioned_name);
+static void delete_versioned(void *pointer) {
+  cudalink_dlpack_versioned *tensor = pointer;
   tensor->deleter(tensor);
+}
+
+static void end_legacy(PyObject *capsule) {
+  if (PyCapsule_IsValid(capsule, legacy_name))
+    core_drop(delete_legacy, PyCapsule_GetPointer(capsule, legacy_name));
+}
+
+static void end_versioned(PyObject *capsule) {
+  if (PyCapsule_IsValid(capsule, versioned_name))
+    core_drop(delete_versioned, PyCapsule_GetPointer(capsule, versioned_name));
 }
 
 PyObject *core_capsule(PyObject *module, const cudalink_view *view, void *owner,

@@ -63,6 +63,12 @@ PyObject *core_refuse(PyObject *module, int status);
 PyObject *core_answer(PyObject *module, int status);
 struct core_state *core_state(PyObject *module);
 
+/* drop(thing), of which something may be Python's, while an exception may be on its way: that stays. */
+void core_drop(void (*drop)(void *thing), void *thing);
+/* For who goes another way when one has failed: forgets its exception, if there is one. -1: it stays, since it tells of
+ * something else, as KeyboardInterrupt does. */
+int core_overlook(void);
+
 /* function(first, ...) with the arguments of a fast call; no `first` when that is NULL. */
 PyObject *core_call(PyObject *function, PyObject *first, PyObject *const *arguments,
                     Py_ssize_t count, PyObject *names);

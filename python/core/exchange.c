@@ -124,10 +124,8 @@ PyObject *core_lease_give_by(struct core_lease *lease, const cudalink_dlpack_exc
   int status = cudalink_view_of_frame(&view, cudalink_hold_frame(lease->hold), 0);
   if (status < 0) return core_fail(lease->module, status);
   if (!is_known(core_state(lease->module), &view)) Py_RETURN_NONE;
-  if (table->current_stream(view.device.type, view.device.id, &stream) < 0) {
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
+  if (table->current_stream(view.device.type, view.device.id, &stream) < 0)
+    return core_overlook() < 0 ? NULL : Py_NewRef(Py_None);
   cudalink_hold *hold = core_lease_keep(lease, core_stream_of(stream));
   if (!hold) return NULL;
   status = cudalink_dlpack_export(&view, hold, cudalink_hold_drop, &tensor);

@@ -39,6 +39,20 @@ PyObject *core_answer(PyObject *module, int status) {
   Py_RETURN_NONE;
 }
 
+void core_drop(void (*drop)(void *thing), void *thing) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  drop(thing);
+  PyErr_Restore(type, value, traceback);
+}
+
+int core_overlook(void) {
+  if (!PyErr_Occurred()) return 0;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return -1;
+  PyErr_Clear();
+  return 0;
+}
+
 static PyObject *tuple_of(PyObject *first, PyObject *const *arguments, Py_ssize_t count) {
   Py_ssize_t place = 0;
   PyObject *tuple = PyTuple_New(count + (first ? 1 : 0));

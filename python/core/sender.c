@@ -95,15 +95,15 @@ static PyObject *sender_learn(PyObject *self, PyObject *arguments) {
 
 /* ---- is it such an array? ------------------------------------------------------------------------------- */
 
-/* No error is left; who does not know says what there is to say. */
+/* Who does not know says what there is to say, with the exception. */
 static bool has(PyObject *array, PyObject *name, bool called) {
   PyObject *value =
       called ? PyObject_CallMethodObjArgs(array, name, NULL) : PyObject_GetAttr(array, name);
   bool set = value == Py_True || (value && called && PyObject_IsTrue(value) != 0);
-  bool failed = !value && !PyErr_ExceptionMatches(PyExc_AttributeError);
-  PyErr_Clear();
   Py_XDECREF(value);
-  return set || failed;
+  if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return set || !value;
+  PyErr_Clear();
+  return false;
 }
 
 static bool is_odd(PyObject *module, const struct lesson *lesson, PyObject *array) {
@@ -179,13 +179,10 @@ static PyObject *send(struct sender *sender, const struct lesson *lesson, PyObje
                       PyObject *after) {
   cudalink_stream stream = {0};
   const void *data = NULL;
-  if (is_odd(sender->module, lesson, array)) Py_RETURN_NONE;
-  struct core_kept *kept =
-      find_stream(lesson, after, &stream) < 0 ? NULL : take(lesson, array, &data);
-  if (!kept) {
-    PyErr_Clear();
-    Py_RETURN_NONE;
-  }
+  struct core_kept *kept = NULL;
+  if (!is_odd(sender->module, lesson, array) && find_stream(lesson, after, &stream) == 0)
+    kept = take(lesson, array, &data);
+  if (!kept) return core_overlook() < 0 ? NULL : Py_NewRef(Py_None);
   int status;
   core_kept_begin();
   Py_BEGIN_ALLOW_THREADS;

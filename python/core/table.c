@@ -176,6 +176,11 @@ static int ask_stream(const cudalink_dlpack_exchange *table,
   return table->current_stream ? table->current_stream(device.type, device.id, stream) : -1;
 }
 
+static void delete_tensor(void *pointer) {
+  cudalink_dlpack_versioned *tensor = pointer;
+  tensor->deleter(tensor);
+}
+
 /* table_take(capsule, object, type) -> (an array of type, handle of the stream behind which it is complete);
  * None: not by this table, whose errors are not told: __dlpack__ will say what there is to say. */
 static PyObject *table_take(PyObject *module, PyObject *arguments) {
@@ -189,9 +194,8 @@ static PyObject *table_take(PyObject *module, PyObject *arguments) {
   if (!table || !table->from_object || table->from_object(object, &tensor) < 0) tensor = NULL;
   if (!tensor || tensor->version.major != CUDALINK_DLPACK_VERSION_MAJOR ||
       ask_stream(table, tensor, &stream) < 0 || cudalink_array_take(&array, tensor) < 0) {
-    PyErr_Clear();
-    if (tensor && tensor->deleter) tensor->deleter(tensor);
-    Py_RETURN_NONE;
+    if (tensor && tensor->deleter) core_drop(delete_tensor, tensor);
+    return core_overlook() < 0 ? NULL : Py_NewRef(Py_None);
   }
   PyObject *taken = core_array_new(module, (PyTypeObject *)type, array);
   return taken ? Py_BuildValue("NK", taken, (unsigned long long)(uintptr_t)stream) : NULL;
