@@ -2,6 +2,8 @@
  *
  * cudalink/exporter.h for Python.
  */
+#include <stdlib.h>
+
 #include "core.h"
 
 static PyObject *exporter_open(PyObject *module, PyObject *arguments) {
@@ -30,8 +32,9 @@ struct send {
 struct source {
   const void *data;
   const Py_buffer *sources;
-  cudalink_array *array;
-  int *shared; /* of an array: it was taken over */
+  const cudalink_array *array;
+  struct core_kept *kept; /* has the array */
+  int *shared;            /* it was taken over */
 };
 
 static int send_source(const struct send *send, const struct source *source) {
@@ -45,7 +48,12 @@ static int send_source(const struct send *send, const struct source *source) {
                                   send->timeout);
   return cudalink_exporter_send_shared(
       send->exporter, description, cudalink_array_view(source->array)->data, send->user.buf, stream,
-      send->timeout, source->array, cudalink_array_drop, source->shared);
+      send->timeout, source->kept, core_kept_drop, source->shared);
+}
+
+static void release(struct send *send) {
+  PyBuffer_Release(&send->description);
+  PyBuffer_Release(&send->user);
 }
 
 /* Takes the buffers of `send` back. */
@@ -62,8 +70,7 @@ static PyObject *send_frame(PyObject *module, struct send *send, const struct so
     status = send_source(send, source);
     Py_END_ALLOW_THREADS;
   }
-  PyBuffer_Release(&send->description);
-  PyBuffer_Release(&send->user);
+  release(send);
   if (!fits) return PyErr_Format(PyExc_ValueError, "send: a buffer is too small");
   return core_answer(module, status);
 }
@@ -121,10 +128,19 @@ static PyObject *exporter_send_array(PyObject *module, PyObject *arguments) {
                         core_state(module)->array_type, &object, &send.user, &send.kind,
                         &send.handle, &send.timeout))
     return NULL;
-  cudalink_array *array = cudalink_array_retain(core_array_of_object(object));
+  cudalink_array *array = core_array_of_object(object);
   int shared = 0;
-  PyObject *answer = send_frame(module, &send, &(struct source){.array = array, .shared = &shared});
-  if (!shared) cudalink_array_drop(array); /* never the last one */
+  struct core_kept *kept = core_kept_new(array, cudalink_array_drop);
+  if (!kept) return release(&send), PyErr_NoMemory();
+  cudalink_array_retain(array);
+  core_kept_begin();
+  PyObject *answer =
+      send_frame(module, &send, &(struct source){.array = array, .kept = kept, .shared = &shared});
+  core_kept_end();
+  if (!shared) {
+    cudalink_array_drop(array); /* never the last one */
+    free(kept);
+  }
   if (!answer) return NULL;
   Py_DECREF(answer);
   return PyBool_FromLong(shared);
