@@ -108,7 +108,7 @@ static PyObject *copy_dense(PyObject *module, PyObject *arguments) {
   int status = 0;
   if (PyBuffer_IsContiguous(&source, 'C')) {
     Py_BEGIN_ALLOW_THREADS;
-    memcpy(target, source.buf, (size_t)source.len);
+    if (source.len) memcpy(target, source.buf, (size_t)source.len); /* else it may lie nowhere */
     Py_END_ALLOW_THREADS;
   } else {
     status = PyBuffer_ToContiguous(target, &source, source.len, 'C');
