@@ -22,6 +22,10 @@ ALLOCATE = ctypes.PYFUNCTYPE(
     SET_ERROR,
 )
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_c = ctypes.CDLL(None)
+_c.strdup.restype = ctypes.c_void_p
+_USED = ctypes.c_void_p(_c.strdup(b"used_dltensor_versioned"))
+"""Never freed: the end of a capsule, which reads it, may come behind that of this module."""
 
 
 class Offered:
@@ -87,6 +91,4 @@ def table(
 
 def used(capsule: Any) -> None:
     """Its tensor was given away by other means."""
-    name = b"used_dltensor_versioned"
-    HAND_MADE.append(name)
-    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), name)
+    ctypes.pythonapi.PyCapsule_SetName(ctypes.py_object(capsule), _USED)
