@@ -158,8 +158,12 @@ static PyObject *lease_to_host(PyObject *self, PyObject *buffer) {
   Py_buffer out;
   if (!core_lease_hold(lease)) return NULL;
   if (PyObject_GetBuffer(buffer, &out, PyBUF_WRITABLE) < 0) return NULL;
-  cudalink_hold *hold =
-      cudalink_hold_retain(lease->hold); /* another thread may release meanwhile */
+  /* Again: the buffer may have released it. Another thread may meanwhile. */
+  cudalink_hold *hold = cudalink_hold_retain(core_lease_hold(lease));
+  if (!hold) {
+    PyBuffer_Release(&out);
+    return NULL;
+  }
   int status;
   Py_BEGIN_ALLOW_THREADS;
   status = lease->written ? cudalink_hold_wait(hold, CUDALINK_STREAM_COMPLETE) : CUDALINK_OK;

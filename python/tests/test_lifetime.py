@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 
 import cuda_link
 import numpy as np
@@ -57,6 +58,23 @@ def test_released_frames_say_so(pair):
         with pytest.raises(ValueError, match="released"):
             use()
     assert frame.shape == (8, 8) and "released" in repr(frame)  # what it was can still be read
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs Python 3.12")
+def test_a_buffer_that_releases_the_frame_that_it_is_for(pair):
+    """Classes of Python's may have a buffer since 3.12."""
+    exporter, importer = pair
+    exporter.send(numbered(1))
+    frame = importer.acquire(10)
+
+    class Target:
+        def __buffer__(self, flags):
+            frame.release()
+            return memoryview(bytearray(64))
+
+    with pytest.raises(ValueError, match="released"):
+        frame._to_host(Target())
+    assert importer.held == 0
 
 
 def test_too_many_frames_are_named(pair):
