@@ -17,6 +17,8 @@ static PyObject *module_of(PyObject *self) { return ((struct array *)self)->modu
 
 cudalink_array *core_array_of_object(PyObject *self) { return array_of(self); }
 
+cudalink_array **core_array_place(PyObject *self) { return &((struct array *)self)->array; }
+
 PyObject *core_array_module(PyObject *self) { return module_of(self); }
 
 PyObject *core_array_new(PyObject *module, PyTypeObject *type, cudalink_array *array) {

@@ -142,10 +142,12 @@ int core_shape(PyObject *tuple, int64_t *shape);
 /* A capsule of a new tensor. Takes `owner` over, also on failure. */
 PyObject *core_capsule(PyObject *module, const cudalink_view *view, void *owner,
                        void (*drop)(void *owner), bool versioned);
-/* An array of `type`, which is Array or a subclass. Takes `array` over, also on failure. */
+/* An array of `type`, which is Array or a subclass. Takes `array` over, also on failure. NULL: one that is put into its
+ * place, before anybody sees the object. */
 PyObject *core_array_new(PyObject *module, PyTypeObject *type, cudalink_array *array);
 int core_array_check_type(PyObject *module, PyObject *type);
 cudalink_array *core_array_of_object(PyObject *self);
+cudalink_array **core_array_place(PyObject *self);
 PyObject *core_array_module(PyObject *self);
 PyObject *core_array_of(PyObject *module, PyObject *arguments);
 PyObject *core_array_pinned(PyObject *module, PyObject *arguments);

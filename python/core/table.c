@@ -71,20 +71,30 @@ static int from_array(void *object, cudalink_dlpack_versioned **tensor) {
 }
 
 /* On failure the tensor is left alone: whose it is then DLPack does not say, and a leak is better than a
- * second delete. */
+ * second delete. So the object is made first. */
+static PyObject *array_with(PyObject *module, PyTypeObject *type,
+                            cudalink_dlpack_versioned *tensor) {
+  PyObject *made = core_array_new(module, type, NULL);
+  if (!made) return NULL;
+  cudalink_array **array = core_array_place(made);
+  int status = cudalink_array_take(array, tensor);
+  if (status < 0) {
+    core_refuse(module, status);
+    Py_DECREF(made);
+    return NULL;
+  }
+  const cudalink_view *view = cudalink_array_view(*array);
+  if (view->device.type == CUDALINK_DLPACK_CUDA && view->data)
+    cudalink_array_ready(*array, CUDALINK_STREAM_LEGACY);
+  return made;
+}
+
 static int to_array(cudalink_dlpack_versioned *tensor, void **object) {
-  cudalink_array *array;
   PyObject *arrays = PyImport_ImportModule("cuda_link._array");
   PyObject *type = arrays ? PyObject_GetAttrString(arrays, "Array") : NULL;
   PyObject *core = type ? PyImport_ImportModule("cuda_link._core") : NULL;
-  if (core) {
-    int status = cudalink_array_take(&array, tensor);
-    const cudalink_view *view = status == CUDALINK_OK ? cudalink_array_view(array) : NULL;
-    if (view && view->device.type == CUDALINK_DLPACK_CUDA && view->data)
-      cudalink_array_ready(array, CUDALINK_STREAM_LEGACY);
-    *object = view ? core_array_new(core, (PyTypeObject *)type, array) : core_refuse(core, status);
-  }
-  PyObject *made = core ? *object : NULL;
+  PyObject *made = core ? array_with(core, (PyTypeObject *)type, tensor) : NULL;
+  if (made) *object = made;
   Py_XDECREF(core);
   Py_XDECREF(type);
   Py_XDECREF(arrays);

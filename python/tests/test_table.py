@@ -10,7 +10,7 @@ import cuda_link
 import numpy as np
 import pytest
 import tables
-from capsules import get_pointer, hand_made
+from capsules import HAND_MADE, get_pointer, hand_made
 from cuda_link import _abi
 
 OFFERED = pytest.mark.skipif(cuda_link.backend.name != "core", reason="the ctypes back end offers no table")
@@ -47,6 +47,36 @@ def test_a_frame_by_table(pair):
         assert importer.held == 1
         tables.delete(tensors[left - 1])
     assert importer.held == 0
+
+
+def without_memory(number, call, *arguments):
+    """What the call returns when that allocation of Python's fails."""
+    try:
+        import _testcapi
+    except ImportError:
+        pytest.skip("needs CPython's _testcapi")
+    _testcapi.set_nomemory(number, number + 1)
+    try:
+        return call(*arguments)
+    except (MemoryError, ctypes.ArgumentError):
+        return -1
+    finally:
+        _testcapi.remove_mem_hooks()
+
+
+@OFFERED
+def test_a_tensor_that_is_not_taken_is_left_alone():
+    """For lack of memory, at each place: who offered it may delete it then."""
+    offered = tables.Offered(cuda_link.Array)
+    take, out, failed = tables.TO_OBJECT(offered.table.to_object), ctypes.c_void_p(), 0
+    _, deleted = hand_made((4,), None, (ctypes.c_uint8 * 4)())
+    tensor = HAND_MADE[-1][0]
+    while without_memory(failed + 1, take, ctypes.addressof(tensor), ctypes.byref(out)) != 0:
+        assert not deleted
+        failed += 1
+    assert failed and not deleted
+    ctypes.pythonapi.Py_DecRef(out)
+    assert deleted
 
 
 @OFFERED
