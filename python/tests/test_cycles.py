@@ -88,6 +88,20 @@ def test_a_known_importer_that_was_closed(exporter, ends, refer):
     assert ends == [identifier]
 
 
+@pytest.mark.parametrize("base", [cuda_link.Importer, cuda_link.ChannelImporter])
+def test_a_subclass_that_has_the_only_one(exporter, base):
+    """An object has its class."""
+    kind = type("Kind", (base,), {})
+    if base is cuda_link.Importer:
+        kind.only = kind.open(cuda_link.ImportSpec("cycle"))
+    else:
+        kind.only = cuda_link.open_importer("cycle")
+        kind.only.__class__ = kind
+    gone = weakref.ref(kind)
+    del kind
+    assert is_collected(gone)
+
+
 def test_a_known_importer_that_is_used_stays(exporter):
     """What a collection must not take: the ways from outside are counted."""
     importer, identifier = known()
