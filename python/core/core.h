@@ -116,7 +116,7 @@ PyObject *core_lease_new(PyObject *module, PyTypeObject *type, PyObject *held,
                          const struct core_taken *taken);
 /* taker.c: what an acquire of this Taker returns that waits for nothing. NULL without an exception: there is
  * none at once, or Python has to say why. */
-PyObject *core_taker_take(PyObject *taker);
+PyObject *core_taker_take(PyObject *self);
 /* taker.c: `method` becomes that of `type`, a subclass of `base`, in front of the one that Python has, which
  * goes to `*python`. `signature`: as inspect reads it. -1: an exception is set. */
 int core_offer(PyObject *type, PyObject *base, PyMethodDef *method, const char *signature,
@@ -153,7 +153,7 @@ PyObject *core_array_of(PyObject *module, PyObject *arguments);
 PyObject *core_array_pinned(PyObject *module, PyObject *arguments);
 
 /* How many leases a Held has. */
-Py_ssize_t core_held_count(PyObject *held);
+Py_ssize_t core_held_count(PyObject *self);
 
 extern PyType_Spec core_array_spec;
 int core_sender_start(struct core_state *state);

@@ -8,6 +8,7 @@
 #include "lock.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <structmember.h>
 
@@ -148,14 +149,11 @@ PyType_Spec core_taker_spec = {
 
 /* As inspect and help read it. */
 static char *described(PyObject *function, const char *signature) {
-  const size_t head = strlen(signature);
   PyObject *text = PyObject_GetAttrString(function, "__doc__");
   const char *said = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-  char *all = said ? malloc(head + strlen(said) + 1) : NULL;
-  if (all) {
-    memcpy(all, signature, head);
-    memcpy(all + head, said, strlen(said) + 1);
-  }
+  const size_t size = said ? strlen(signature) + strlen(said) + 1 : 0;
+  char *all = said ? malloc(size) : NULL;
+  if (all) snprintf(all, size, "%s%s", signature, said);
   Py_XDECREF(text);
   PyErr_Clear(); /* python -OO has no texts */
   return all;
