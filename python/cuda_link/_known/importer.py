@@ -242,8 +242,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         return _AGAIN
 
     def _wait(self, stream: Any) -> Frame | ImportResult:
-        """Up to timeout_ms for the pixels of a frame that is there, for memory that the producer has just made
-        to be mapped, or for a stream to give a frame back."""
+        """Up to timeout_ms for the pixels of a frame that is there, for memory that the producer has just
+        made to be mapped, or for a stream to give a frame back."""
         began = perf_counter()
         try:
             return self._acquire(seconds(self.spec.timeout_ms), stream)

@@ -72,8 +72,8 @@ class ImportOutcome(enum.Enum):
     RECONNECTING = "reconnecting"
     """There is no producer yet."""
     TIMEOUT = "timeout"
-    """A frame is there, but its pixels were not complete, or its memory was not mapped, in time; the next get is
-    offered it again."""
+    """A frame is there, but its pixels were not complete, or its memory was not mapped, in time; the next
+    get is offered it again."""
 
 
 class ImportResult(NamedTuple):
