@@ -16,7 +16,7 @@ import cuda_link
 import pytest
 from conftest import LIMIT
 
-VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
 PACKAGE = Path(cuda_link.__file__).parent
 
 SMOKE = """
