@@ -107,6 +107,10 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'cuda_link' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 __all__ = [
     "CUPY_AVAILABLE",
     "NUMPY_AVAILABLE",

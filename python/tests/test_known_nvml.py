@@ -9,6 +9,7 @@ import os
 import cuda_link
 import pytest
 from conftest import run_python
+from cuda_link._known.gone import GONE
 
 FAKE = os.environ.get("CUDALINK_FAKE_NVML")
 needs_fake = pytest.mark.skipif(not FAKE, reason="needs the tests' NVML (CUDALINK_FAKE_NVML)")
@@ -37,6 +38,13 @@ def told(code, **environment):
     )
     assert ended.stderr == "" and ended.returncode == 0
     return json.loads(ended.stdout)
+
+
+def test_every_name_is_listed():
+    """NVML_AVAILABLE too, which is made when it is asked for; what has gone is not there to be asked for."""
+    listed = dir(cuda_link)
+    assert set(cuda_link.__all__) <= set(listed) and "__version__" in listed
+    assert listed == sorted(set(listed)) and not set(GONE) & set(listed)
 
 
 READ = """
