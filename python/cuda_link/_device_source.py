@@ -149,6 +149,11 @@ def of_interface(interface: dict[str, Any], stream: Stream | None, owner: Any) -
 
 def _own_stream(interface: dict[str, Any]) -> Stream:
     named = interface.get("stream")
+    if named is not None and not isinstance(named, bool) and named == 0:
+        raise BufferError(
+            "this __cuda_array_interface__ names stream 0, which is ambiguous and forbidden: 1 is the legacy "
+            "default stream, 2 the per-thread one, None says that nothing is pending; or send(x, stream=1)"
+        )
     if named is not None:
         return _streams.resolve(named)
     # Version 3 says None when nothing is pending; before it nothing could be said.

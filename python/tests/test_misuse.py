@@ -336,6 +336,20 @@ def test_arrays_of_a_gpu_that_claim_too_much(exporter, words):
         exporter.send(ClaimsOnGpu())
 
 
+def test_the_stream_that_an_array_of_a_gpu_names(exporter):
+    """0 is ambiguous, and its specification forbids it. Whoever sends may know better."""
+    with pytest.raises(BufferError, match=r"stream 0.*1 .*2 .*None.*send\(x, stream=1\)"):
+        exporter.send(ClaimsOnGpu(stream=0))
+    for known in (1, 2, 4096, None):
+        with pytest.raises(BufferError, match="on a GPU"):
+            exporter.send(ClaimsOnGpu(stream=known))
+    with pytest.raises(BufferError, match="on a GPU"):
+        exporter.send(ClaimsOnGpu(stream=0), stream=-1)
+    for wrong in (True, "1", 1.5):
+        with pytest.raises(TypeError, match="is not a stream"):
+            exporter.send(ClaimsOnGpu(stream=wrong))
+
+
 @pytest.mark.parametrize("address", ["x" * 64, b"x" * 64, None, -1, 2**65, 1.5], ids=repr)
 def test_addresses_that_are_none(address):
     spec = cuda_link.FrameSpec("known", height=4, width=4)
