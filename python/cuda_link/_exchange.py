@@ -31,7 +31,8 @@ def consumer_stream(stream: Any, device: Device) -> Stream | None:
     """The stream that has to wait for the pixels; None = no wait.
 
     On the CPU only None and -1 make sense. On a GPU: None and 1 = the legacy default stream, 2 = the
-    per-thread one, -1 = no wait, else a handle; 0 is ambiguous, and DLPack forbids it.
+    per-thread one, -1 = no wait, else a handle; 0 is ambiguous, and DLPack forbids it. BufferError for every
+    number that is no stream, wherever the memory is.
     """
     if isinstance(stream, bool) or not (stream is None or isinstance(stream, int)):
         raise TypeError(f"__dlpack__(stream={stream!r}): None or a number")
@@ -45,7 +46,13 @@ def consumer_stream(stream: Any, device: Device) -> Stream | None:
         raise BufferError(
             "__dlpack__(stream=0) is ambiguous: 1 is the legacy default stream, 2 the per-thread one"
         )
-    return _streams.LEGACY if stream is None else _streams.resolve(stream)
+    if stream is None:
+        return _streams.LEGACY
+    if not 0 < stream < 2**64:
+        raise BufferError(
+            f"__dlpack__(stream={stream}) is no stream: -1 asks for no wait, handles are positive"
+        )
+    return _streams.resolve(stream)
 
 
 def check_copy(copy: bool | None) -> None:

@@ -155,9 +155,14 @@ def test_exports(frame, stream):  # noqa: F811
     for named in (None, -1, 1, 2, stream):
         for version in (None, (1, 0)):
             assert look(array.__dlpack__(stream=named, max_version=version))[0] == array.address
-    for named, error in ((0, BufferError), (-2, ValueError), ("1", TypeError), (True, TypeError)):
-        with pytest.raises(error):
-            array.__dlpack__(stream=named)
+    numbers = ((0, "ambiguous"), (-2, "no stream"), (-(2**70), "no stream"), (2**64, "no stream"))
+    for source in (array, frame, frame.tensor()):
+        for named, message in numbers:
+            with pytest.raises(BufferError, match=message):
+                source.__dlpack__(stream=named)
+        for named in ("1", True, 1.5):
+            with pytest.raises(TypeError, match="None or a number"):
+                source.__dlpack__(stream=named)
     own = array.__dlpack__(stream=stream, max_version=(1, 0), copy=True)
     assert look(own)[0] != array.address and look(own)[2][2] & _abi.DLPACK_IS_COPIED
     crossed = array.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
