@@ -249,9 +249,9 @@ CUDALINK_API int cudalink_array_part(cudalink_array **part, cudalink_array *arra
 /* Order on a GPU. `ready` says that the contents are complete once the work queued on `stream` so far is
  * done (a tensor that was taken: the stream that its producer was asked for). `wait` makes later work of
  * a stream wait for that, without the CPU; COMPLETE: the call waits. Parts share both with their array.
- * In memory of the CPU there is nothing to order, and only COMPLETE is allowed. Errors: STREAM,
- * CAPTURING (it is not complete yet, and the stream captures a graph), BUSY (more than
- * CUDALINK_HOLD_STREAMS streams). */
+ * In memory of the CPU there is nothing to order, and only COMPLETE is allowed; an empty array of a GPU
+ * takes any stream. Errors: STREAM, CAPTURING (it is not complete yet, and the stream captures a graph),
+ * BUSY (more than CUDALINK_HOLD_STREAMS streams). */
 CUDALINK_API int cudalink_array_ready(cudalink_array *array, cudalink_stream stream);
 CUDALINK_API int cudalink_array_wait(cudalink_array *array, cudalink_stream stream);
 

@@ -93,6 +93,22 @@ def test_a_copy_is_its_own(frame, exporter, importer, stream):  # noqa: F811
     np.testing.assert_array_equal(importer.acquire(10).numpy(), picture())
 
 
+def test_arrays_with_nothing_in_them(exporter, importer, stream):  # noqa: F811
+    exporter.send(np.empty((0, 3), np.float32))
+    frame = importer.acquire(10)
+    array = cuda_link.from_dlpack(frame)
+    copies = [
+        cuda_link.from_dlpack(frame, copy=True),
+        array.copy(),
+        array.copy(stream=stream),
+        array[:, 1].copy(),
+    ]
+    for copy in copies:
+        assert (copy.device, copy.size, copy.writable) == ("cuda:0", 0, True)
+        copy.mark_written(stream)
+        assert copy.numpy().shape == copy.shape and copy.__dlpack__(stream=stream)
+
+
 def test_owners_see_each_others_changes(frame, driver):
     source = cuda_link.from_dlpack(frame, copy=True)
     other = cuda_link.from_dlpack(source)

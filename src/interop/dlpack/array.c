@@ -112,9 +112,10 @@ void cudalink_array_drop(void *pointer) {
 
 /* ---- order ------------------------------------------------------------------------------------------ */
 
-/* What the CPU can see needs none. */
-static int check_cpu(const char *call, cudalink_stream stream) {
+/* What the CPU can see needs none, and on a GPU an array with nothing in it. */
+static int check_cpu(const char *call, const cudalink_array *array, cudalink_stream stream) {
   if (stream.kind == CUDALINK_STREAM_KIND_COMPLETE) return CUDALINK_OK;
+  if (array->view.device.type == CUDALINK_DLPACK_CUDA) return CUDALINK_OK;
   return error_set(
       CUDALINK_ERROR_STREAM,
       "%s: the array is in memory of the CPU; see to it that nothing is pending there, "
@@ -124,13 +125,13 @@ static int check_cpu(const char *call, cudalink_stream stream) {
 
 int cudalink_array_ready(cudalink_array *array, cudalink_stream stream) {
   if (!array) return is_null("cudalink_array_ready");
-  if (!array->gpu) return check_cpu("cudalink_array_ready", stream);
+  if (!array->gpu) return check_cpu("cudalink_array_ready", array, stream);
   return gpu_array_ready(array->gpu, stream);
 }
 
 int cudalink_array_wait(cudalink_array *array, cudalink_stream stream) {
   if (!array) return is_null("cudalink_array_wait");
-  if (!array->gpu) return check_cpu("cudalink_array_wait", stream);
+  if (!array->gpu) return check_cpu("cudalink_array_wait", array, stream);
   return gpu_array_wait(array->gpu, stream);
 }
 
@@ -184,7 +185,7 @@ int cudalink_array_to_host(cudalink_array **copy, cudalink_array *array, cudalin
   int64_t bytes;
   if (!copy || !array) return is_null(call);
   int status = plan_copy(array, &view, &bytes);
-  if (status == CUDALINK_OK && !array->gpu) status = check_cpu(call, stream);
+  if (status == CUDALINK_OK && !array->gpu) status = check_cpu(call, array, stream);
   if (status == CUDALINK_OK && array->gpu) status = gpu_array_wait(array->gpu, stream);
   if (status < 0) return status;
   void *memory = aligned_alloc(ALIGNMENT, ((size_t)bytes / ALIGNMENT + 1) * ALIGNMENT);
@@ -221,8 +222,10 @@ int cudalink_array_copy(cudalink_array **copy, cudalink_array *array, cudalink_s
   struct gpu_array *gpu;
   int64_t bytes;
   if (!copy || !array) return is_null("cudalink_array_copy");
-  if (!array->gpu || !array->view.data) return cudalink_array_to_host(copy, array, stream);
+  if (array->view.device.type != CUDALINK_DLPACK_CUDA)
+    return cudalink_array_to_host(copy, array, stream);
   int status = plan_copy(array, &view, &bytes);
+  if (status == CUDALINK_OK && !view.data) return make(copy, &view, NULL, NULL);
   if (status == CUDALINK_OK) status = make_gpu(&view, &gpu);
   if (status < 0) return status;
   status = fill_gpu(gpu, array, &view, bytes, stream);
