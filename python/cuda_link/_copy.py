@@ -5,30 +5,33 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _abi, _description
+from . import _abi, _description, _streams
 from ._array import Array, take
 from ._backend import low
 from ._content import Content
 from ._description import Layout, Plane, Timing
 from ._dtypes import Dtype
+from ._from_dlpack import from_dlpack
 
 
 class FrameCopy(Content):
-    """What was in a frame, in writable memory of the CPU; it has nothing to do with the channel."""
+    """What was in a frame, in writable memory of its own, of the CPU or of the frame's GPU; it has nothing to
+    do with the channel."""
 
-    __slots__ = ("_arrays", "_layout", "sequence", "timestamp", "timing", "user")
+    __slots__ = ("_arrays", "_description", "_layout", "sequence", "timestamp", "timing", "user")
 
     def __init__(self, arrays: list[Array], frame: Any) -> None:
+        """frame: what it is a copy of, which may be a copy."""
         self._arrays = arrays
-        description = frame._description
-        layout = _description.layout(description)
+        self._description: bytes = frame._description
+        layout = _description.layout(self._description)
         planes = tuple(_described(a, plane) for a, plane in zip(arrays, layout.planes))
         self._layout = Layout(planes, layout.picture)
         self.sequence: int = frame.sequence
         """The frame's number."""
         self.timestamp: int = frame.timestamp
         """When it was published: ns of CLOCK_MONOTONIC."""
-        self.timing: Timing = _description.timing(description)
+        self.timing: Timing = _description.timing(self._description)
         """When it is meant to be shown."""
         self.user: bytes = frame.user
         """The frame's user data."""
@@ -36,6 +39,11 @@ class FrameCopy(Content):
     @property
     def layout(self) -> Layout:
         return self._layout
+
+    def _on_host(self) -> FrameCopy:
+        if not any(array._is_on_gpu() for array in self._arrays):
+            return self
+        return FrameCopy([array._to_host(*_streams.COMPLETE) for array in self._arrays], self)
 
     def _memory(self, index: int) -> tuple[Any, int]:
         return self._arrays[index]._memory()
@@ -45,8 +53,9 @@ class FrameCopy(Content):
         return self._arrays[self._index(plane)]
 
     def packed(self) -> bytearray:
-        """All planes as bytes, one behind the other."""
-        return bytearray().join(memoryview(self._memory(i)[0]) for i in range(len(self._arrays)))
+        """All planes as bytes in memory of the CPU, one behind the other."""
+        here = self._on_host()
+        return bytearray().join(memoryview(here._memory(i)[0]) for i in range(len(self._arrays)))
 
     def __repr__(self) -> str:
         return f"<FrameCopy of frame {self.sequence}: {self._summary()}>"
@@ -64,6 +73,18 @@ def copy_frame(frame: Any) -> FrameCopy:
     else:
         arrays = _unpacked(packed_frame(frame), frame._description)
     return FrameCopy(arrays, frame)
+
+
+def copy_where_it_is(frame: Any, stream: Any) -> FrameCopy:
+    """Copies every plane of a held frame in the order of a stream, which its release comes behind."""
+    after = _streams.LEGACY if stream is None else _streams.resolve(stream)
+    if frame._kind == _abi.KIND_HOST:
+        return copy_frame(frame)
+    if after == _streams.COMPLETE:
+        frame._wait(*after)
+    named = 1 if stream is None else stream
+    planes = range(frame._plane_count)
+    return FrameCopy([from_dlpack(frame.tensor(i), copy=True, stream=named) for i in planes], frame)
 
 
 def packed_frame(frame: Any) -> bytearray:

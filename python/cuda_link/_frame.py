@@ -9,7 +9,7 @@ from . import _abi, _description, _frameworks, _streams
 from ._answer import NO, YES, Answer
 from ._backend import low
 from ._content import Content
-from ._copy import FrameCopy, copy_frame, packed_frame
+from ._copy import FrameCopy, copy_frame, copy_where_it_is, packed_frame
 from ._description import Layout, Timing
 from ._tensor import Tensor
 
@@ -112,9 +112,16 @@ class Frame(low.Lease, Content):  # type: ignore[misc,name-defined]
         Waits for the copy. Errors: PeerLostError, ValueError (released)."""
         return packed_frame(self)
 
-    def copy(self) -> FrameCopy:
-        """The frame in memory of the CPU that is its own and writable. Waits for the copy."""
-        return copy_frame(self)
+    def copy(self, *, stream: Any = ...) -> FrameCopy:
+        """The frame in writable memory of its own.
+
+        Without `stream` in memory of the CPU, and the call waits for the copy. With it where the frame is: on
+        a GPU the copy is queued on that stream and complete in its order (None: the legacy default stream,
+        -1: the call waits), and the frame may be released at once.
+
+        Errors: ValueError (released), TypeError, StreamError, NoMemoryError, GpuError, PeerLostError.
+        """
+        return copy_frame(self) if stream is ... else copy_where_it_is(self, stream)
 
     def tensor(self, plane: int | str = 0) -> Tensor:
         """One plane as an object with `__dlpack__`, for torch.from_dlpack and its like."""

@@ -222,6 +222,19 @@ def test_a_copy_is_its_own(exporter, importer):
     assert copy.packed() == copy.numpy("a").tobytes() + copy.numpy("b").tobytes()
 
 
+def test_a_copy_in_the_order_of_a_stream(exporter, importer):
+    """In memory of the CPU a stream counts for nothing, but it has to be one."""
+    exporter.send(picture())
+    frame = importer.acquire(10)
+    for named in (None, -1, 1, 2, 4096):
+        copy = frame.copy(stream=named)
+        np.testing.assert_array_equal(copy.numpy(), picture())
+        assert copy.tensor().device == "cpu" and copy.tensor().writable
+    for wrong in ("1", True, 1.5):
+        with pytest.raises(TypeError, match="stream"):
+            frame.copy(stream=wrong)
+
+
 def test_asarray(exporter, importer):
     exporter.send(picture())
     frame = importer.acquire(10)

@@ -264,6 +264,10 @@ def test_jax_with_no_adapter(sides):
         frame = importer.acquire(10)
         assert bool((frame.jax() == 3).all()) and bool((frame.jax(copy=True) == 3).all())
         assert bool((jax.dlpack.from_dlpack(frame) == 3).all())
+        copy = frame.copy(stream=None)
+        frame.release()
+        x = jax.dlpack.from_dlpack(copy)
+        assert copy.tensor().device == "cuda:0" and x.device.platform == "gpu" and bool((x == 3).all())
 
 
 def test_to_the_host():

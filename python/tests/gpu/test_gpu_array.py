@@ -103,10 +103,51 @@ def test_arrays_with_nothing_in_them(exporter, importer, stream):  # noqa: F811
         array.copy(stream=stream),
         array[:, 1].copy(),
     ]
-    for copy in copies:
+    for copy in (*copies, frame.copy(stream=stream).tensor()):
         assert (copy.device, copy.size, copy.writable) == ("cuda:0", 0, True)
         copy.mark_written(stream)
         assert copy.numpy().shape == copy.shape and copy.__dlpack__(stream=stream)
+
+
+def test_copies_of_a_frame(exporter, importer, stream):  # noqa: F811
+    """copy() is in memory of the CPU; with a stream it is on the frame's GPU, behind it."""
+    exporter.send({"a": picture(), "b": np.arange(5.0)}, pts=3, user=b"u")
+    frame = importer.acquire(10)
+    assert frame.copy().tensor("a").device == "cpu"
+    for named in (None, 1, -1, stream):
+        copy = frame.copy(stream=named)
+        assert [copy.tensor(name).device for name in "ab"] == ["cuda:0", "cuda:0"] and copy.tensor(
+            "b"
+        ).writable
+        np.testing.assert_array_equal(copy.numpy("a"), picture())
+        assert copy.arrays()["b"].tolist() == list(range(5)) and copy.buffer("b").tolist() == list(range(5))
+        assert copy.packed() == frame.packed() and copy.shape == SHAPE
+        assert (copy.sequence, copy.timing.pts, copy.user) == (1, 3, b"u")
+        assert copy.tensor("a").address not in (frame._address, frame._address + frame.planes[0].offset)
+    for wrong in ("1", True, 1.5):
+        with pytest.raises(TypeError, match="stream"):
+            frame.copy(stream=wrong)
+    frame.release(stream=-1)
+    with pytest.raises(ValueError, match="released"):
+        frame.copy(stream=stream)
+
+
+def test_a_copy_of_a_frame_waits_for_nobody(exporter, importer, driver, stream):  # noqa: F811
+    """It is queued behind the stream, and so is the frame's end; the copy is a frame's like for consumers."""
+    exporter.send(picture())
+    frame = importer.acquire(10)
+    with Blocked(stream):
+        copy = frame.copy(stream=stream)
+        frame.release()
+        for n in range(1, 20):  # not into that slot
+            exporter.send(picture(n))
+            importer.acquire(10).release(stream=-1)
+    assert copy.__dlpack_device__() == (2, 0)
+    capsule = copy.__dlpack__(stream=stream)
+    assert look(capsule)[0] == copy.tensor().address
+    np.testing.assert_array_equal(copy.numpy(), picture())
+    exporter.send(copy)
+    np.testing.assert_array_equal(importer.acquire(10).numpy(), picture())
 
 
 def test_owners_see_each_others_changes(frame, driver):
