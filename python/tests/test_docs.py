@@ -18,7 +18,9 @@ from cuda_link import _description
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = ROOT / "docs"
-NAMES = ("README", "docs/python", "docs/frameworks", "docs/exchange", "docs/formats", "docs/migration")
+FRAMEWORKS = ("numpy", "cupy", "jax", "warp", "numba", "opencv", "pil")  # torch.md: test_torch_docs.py
+NAMES = ("README", "docs/python", "docs/exchange", "docs/formats", "docs/migration")
+NAMES += tuple(f"docs/{name}" for name in FRAMEWORKS)
 
 
 def blocks(name):
@@ -46,6 +48,24 @@ def has_gpu(framework):
 def test_there_are_blocks():
     assert len(RUN) >= 15 and all(blocks(name) for name in NAMES)
     assert all(re.fullmatch(r"|needs: \w+( gpu)?", block.values[0]) for block in RUN)
+
+
+SECTIONS = ["Get it", "Give it", "Streams", "Life of the memory", "What is copied", "What is refused"]
+
+
+def headings(name):
+    return re.findall(r"^## (.*)$", (DOCUMENTS / f"{name}.md").read_text(), re.M)
+
+
+def test_a_page_per_framework():
+    """Each with the same sections and a script of its own; frameworks.md leads to all of them."""
+    table = (DOCUMENTS / "frameworks.md").read_text()
+    assert sorted(re.findall(r"^\| \[[^]]+\]\((\w+)\.md\) \|", table, re.M)) == sorted((*FRAMEWORKS, "torch"))
+    for name in FRAMEWORKS:
+        assert headings(name) == SECTIONS, name
+        (block,) = blocks(f"docs/{name}")
+        assert re.match(r"needs: \w+", block.values[0]), name
+    assert re.findall(r"^\| ([A-Z][a-z ]+) \|", table, re.M) == SECTIONS
 
 
 @pytest.mark.parametrize("words, code", RUN)
