@@ -74,7 +74,7 @@ static int prepare(struct begin *begin) {
   if (status < 0) return status;
   made->number = ++exporter->last_generation;
   exporter->begun_generation = made;
-  service_post(&exporter->tell_work); /* so that consumers map it before its first frame */
+  link_tell_now(exporter); /* so that consumers map it before its first frame */
   return CUDALINK_OK;
 }
 

@@ -474,6 +474,9 @@ void link_send_status(struct link_connection *connection, uint64_t wanted); /* W
 void link_tell_closed(struct link_connection *connection); /* accept.c */
 void link_tell_generations(struct link_exporter *exporter);
 void link_tell_locked(struct link_exporter *exporter); /* the same, under the mutex */
+/* Not on the service thread; with the mutex, which it lets go of meanwhile. Behind it what members need for
+ * the next frame is in their sockets: should this process die behind its publish, they can read it. */
+void link_tell_now(struct link_exporter *exporter);
 void link_wake_run(struct service_work *work);
 void link_tell_run(struct service_work *work);
 

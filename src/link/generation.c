@@ -261,7 +261,7 @@ static int make_isolated(struct link_exporter *exporter, const struct link_gener
 }
 
 int link_isolated_make(struct link_exporter *exporter, struct link_generation *generation) {
-  for (;;) {
+  for (bool any = false;; any = true) {
     struct link_member *member = NULL;
     LINK_EACH_OF(exporter->isolated_mask, m) {
       struct link_member *candidate = &exporter->members[m];
@@ -270,7 +270,10 @@ int link_isolated_make(struct link_exporter *exporter, struct link_generation *g
           candidate->isolated_next.generation != generation->number)
         member = candidate;
     }
-    if (!member) return CUDALINK_OK;
+    if (!member) {
+      if (any) link_tell_now(exporter);
+      return CUDALINK_OK;
+    }
 
     struct wire_mailbox *mailbox = member->mailbox;
     bool writable = member->isolated_writable;
@@ -285,7 +288,7 @@ int link_isolated_make(struct link_exporter *exporter, struct link_generation *g
     bool first = still && !member->isolated.generation && !member->isolated_next.generation;
     if (still) {
       replace_isolated(exporter, member, place, &made);
-      service_post(&exporter->tell_work);
+      service_post(&exporter->tell_work); /* also when another one's fails */
     } else {
       doom_isolated(exporter, &made);
     }

@@ -89,6 +89,17 @@ void link_tell_generations(struct link_exporter *exporter) {
   pthread_mutex_unlock(&exporter->object.mutex);
 }
 
+static int tell_inside(void *argument) {
+  link_tell_generations(argument);
+  return CUDALINK_OK;
+}
+
+void link_tell_now(struct link_exporter *exporter) {
+  pthread_mutex_unlock(&exporter->object.mutex);
+  service_call(tell_inside, exporter);
+  pthread_mutex_lock(&exporter->object.mutex);
+}
+
 /* Under the mutex. */
 static void look_at_doomed(struct link_exporter *exporter) {
   link_doom_collect(exporter);

@@ -41,6 +41,37 @@ TEST(producer_killed_while_it_writes, 20) {
   process_finish(consumer);
 }
 
+/* Its first frame in new memory is its last instruction but one. */
+HELPER(large_frame_then_death) {
+  cudalink_exporter exporter;
+  CHECK_OK(open_producer(&exporter, "a", 1000));
+  CHECK_OK(cudalink_exporter_wait_consumers(exporter, 1, CUDALINK_FOREVER));
+  CHECK_OK(publish_frame(exporter, 100000, 1, 0, NULL));
+  kill(getpid(), SIGKILL);
+}
+
+static void take_large_frame(const cudalink_importer_spec *spec) {
+  struct consumer consumer = {.policy = spec->policy};
+  struct process *producer = process_start("large_frame_then_death", "%s", "");
+  CHECK_OK(cudalink_importer_open(&consumer.importer, spec));
+  CHECK_OK(consumer_take(&consumer, 10 * SECOND));
+  CHECK_EQUAL(consumer.last, 1);
+  CHECK_STATUS(consumer_take(&consumer, 10 * SECOND), CUDALINK_ERROR_LOST);
+  CHECK_OK(cudalink_importer_close(consumer.importer));
+  CHECK_EQUAL(WTERMSIG(process_wait(producer)), SIGKILL);
+}
+
+/* What was published is read, also where the memory is as new as the frame. */
+TEST(producer_killed_behind_a_frame_in_new_memory, 60) {
+  for (int round = 0; round < 4; round++)
+    for (int policy = CUDALINK_POLICY_LATEST; policy <= CUDALINK_POLICY_SHARED; policy++)
+      for (uint32_t isolated = 0; isolated < 2; isolated++)
+        take_large_frame(&(cudalink_importer_spec){
+            CUDALINK_IMPORTER_DEFAULTS, .name = "a", .policy = (cudalink_policy)policy,
+            .group = policy == CUDALINK_POLICY_SHARED ? "g" : NULL, .isolated = isolated,
+            .open_timeout = 10 * SECOND});
+}
+
 /* What a consumer holds stays whole, also after the death of who made it. */
 TEST(producer_killed_while_frames_are_held, 20) {
   struct process *producer = start_producer("salt=1 bytes=1000000 slots=6");
