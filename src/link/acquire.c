@@ -121,9 +121,11 @@ void link_sleep_attached(struct acquire *acquire, struct link_attachment *attach
   if (!acquire->slept) importer->statistics.waits++;
   acquire->slept = true;
   const wire_half *word = &attachment->control->bell;
+  uint32_t mapped = attachment->mapped;
   pthread_mutex_unlock(&importer->object.mutex);
   os_sleep_on(word, bell, until, true);
   pthread_mutex_lock(&importer->object.mutex);
+  if (mapped != attachment->mapped) attachment->outdated--;
   importer->statistics.wakes++;
 }
 

@@ -159,6 +159,13 @@ void link_attachment_wake(struct link_attachment *attachment) {
   service_timer_set(&attachment->wake_timer, look_again, os_deadline(WAKE_STEP));
 }
 
+void link_attachment_mapped(struct link_attachment *attachment) {
+  attachment->mapped++;
+  attachment->outdated = attachment->sleepers; /* whoever has the mutex does not sleep */
+  if (attachment->outdated) service_post(&attachment->work);
+  link_importer_changed(attachment->importer);
+}
+
 void link_attachment_tell(struct link_attachment *attachment) {
   for (uint32_t c = 0; c < LINK_MAX_MAPPINGS; c++) {
     if (!attachment->closed_generations[c]) continue;
@@ -258,9 +265,8 @@ void link_attachment_run(struct service_work *work) {
   pthread_mutex_lock(&importer->object.mutex);
   link_attachment_tell(attachment);
   link_pool_collect(attachment);
-  if (attachment->waited && !attachment->finishing)
-    link_wait_start(attachment);
-  else if (!attachment->over && link_mapping_pending(attachment))
+  if (attachment->waited && !attachment->finishing) link_wait_start(attachment);
+  if (!attachment->over && (attachment->outdated || link_mapping_pending(attachment)))
     link_attachment_wake(attachment);
   bool ready = look_for_awaited(attachment);
   bool done = attachment->over && !attachment->finishing && wind_up(attachment);

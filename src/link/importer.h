@@ -118,7 +118,9 @@ struct link_attachment {
   uint64_t taken;  /* shared: last offer confirmed */
   uint64_t received, missed, latency, measured; /* as in the mailbox */
   uint32_t sleepers, spinners;
-  bool settling; /* a thread waits for the pixels of a frame that it has leased */
+  uint32_t mapped;   /* counts how often something was mapped, or was not, after a try */
+  uint32_t outdated; /* sleepers that have not looked since */
+  bool settling;     /* a thread waits for the pixels of a frame that it has leased */
   bool said_bye;
   bool awaited; /* armed, and a frame is there whose pixels are not complete */
   struct link_wait waits[WIRE_MAX_SLOTS];
@@ -249,6 +251,9 @@ void link_attachment_run(struct service_work *work);
 void link_attachment_tell(struct link_attachment *attachment); /* the producer; service thread */
 /* Wakes sleepers of the bell until there are none; service thread. */
 void link_attachment_wake(struct link_attachment *attachment);
+/* Under the mutex: a try to map is over, and other threads are to look again. Nothing rings for them: what
+ * they look for was published before. */
+void link_attachment_mapped(struct link_attachment *attachment);
 
 /* mapping.c: under the mutex */
 /* Keeps a generation that the producer told of, until it is mapped. Takes the handles that it keeps. */

@@ -244,7 +244,7 @@ static int settle_failed(struct link_attachment *attachment, struct link_mapping
   drop_map(map);
   pthread_mutex_lock(&importer->object.mutex);
   importer->mapping = mapping->busy = false;
-  link_importer_changed(importer);
+  link_attachment_mapped(attachment);
   if (attachment->over) link_attachment_settle(attachment);
   if (importer->closing) service_post(&importer->work);
   return legacy && map->tried && status == CUDALINK_ERROR_GPU ? put_off(attachment, mapping, status)
@@ -295,7 +295,7 @@ int link_mapping_map(struct link_attachment *attachment) {
   }
   /* Now rather than at the first use: telling the driver of words delays other threads' launches. */
   status = mapping->mapped ? link_attachment_register(attachment, importer->device) : CUDALINK_OK;
-  link_importer_changed(importer);
+  link_attachment_mapped(attachment);
   if (attachment->over)
     link_attachment_settle(attachment);
   else

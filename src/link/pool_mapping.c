@@ -136,7 +136,7 @@ int link_pool_map(struct link_attachment *attachment, struct link_pool_mapping *
     status = CUDALINK_OK;
     service_post(&attachment->work);
   }
-  link_importer_changed(importer);
+  link_attachment_mapped(attachment);
   if (attachment->over)
     link_attachment_settle(attachment);
   else

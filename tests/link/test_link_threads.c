@@ -131,6 +131,32 @@ static void one_unfinished_frame_for_many(void **state) {
   }
 }
 
+/* Memory that is not mapped yet: one thread maps it, which takes long enough for the others to go to sleep.
+ * Each frame is published by then, and nothing rings for them again. */
+static void frames_behind_a_mapping_are_for_all(void **state) {
+  (void)state;
+  enum { LARGE = 1 << 24, ROUNDS = 3 };
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_t threads[THREADS];
+    uint64_t sum = 0;
+    test_open(&exporter, .slots = THREADS + 2, .slot_bytes = LARGE);
+    test_join(&importer, .policy = CUDALINK_POLICY_EVERY, .hold = THREADS);
+    for (int i = 0; i < THREADS; i++)
+      test_send(exporter);
+    for (int t = 0; t < THREADS; t++)
+      assert_int_equal(pthread_create(&threads[t], NULL, take_one, NULL), 0);
+    for (int t = 0; t < THREADS; t++) {
+      void *sequence;
+      pthread_join(threads[t], &sequence);
+      sum += (uintptr_t)sequence;
+    }
+    assert_int_equal(sum, THREADS * (THREADS + 1) / 2);
+    assert_ok(cudalink_importer_close(importer));
+    assert_ok(cudalink_exporter_close(exporter));
+    test_settle();
+  }
+}
+
 /* Producers in several threads take turns: one frame is begun at a time. */
 static void *produce(void *context) {
   cudalink_description description = test_bytes(BYTES);
@@ -257,7 +283,8 @@ static void members_come_and_go(void **state) {
 
 static const struct CMUnitTest tests[] = {
     test_case(threads_share_the_frames),      test_case(threads_share_unfinished_frames),
-    test_case(one_unfinished_frame_for_many), test_case(producers_take_turns),
-    test_case(many_channels_at_once),         test_case(members_come_and_go),
+    test_case(one_unfinished_frame_for_many), test_case(frames_behind_a_mapping_are_for_all),
+    test_case(producers_take_turns),          test_case(many_channels_at_once),
+    test_case(members_come_and_go),
 };
 test_main(tests)
