@@ -35,6 +35,15 @@ static struct name *find(struct cudalink_watch *watch, const char *text) {
   return NULL;
 }
 
+/* One that does not answer now, and whose name was cut to fit, has its file's name. */
+static struct name *find_silent(struct cudalink_watch *watch, const char *cut) {
+  char file[OS_FILE_SIZE];
+  for (size_t i = 0; i < watch->count; i++)
+    if (os_name_encode(watch->names[i].text, file) == CUDALINK_OK && !strcmp(file, cut))
+      return &watch->names[i];
+  return NULL;
+}
+
 static void appeared(struct cudalink_watch *watch, const char *text) {
   struct name *grown = realloc(watch->names, (watch->count + 1) * sizeof *grown);
   if (!grown) return; /* told at the next look */
@@ -56,6 +65,7 @@ static void look(struct cudalink_watch *watch) {
   for (size_t i = 0; i < count; i++) {
     if (channels[i].status == CUDALINK_ERROR_LOST) continue;
     struct name *known = find(watch, channels[i].name);
+    if (!known && channels[i].status < 0) known = find_silent(watch, channels[i].name);
     if (known)
       known->there = true;
     else

@@ -2,6 +2,7 @@
  *
  * Processes that die or stop: what the others get, and what of the dead stays.
  */
+#include <stdatomic.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -223,6 +224,40 @@ TEST(producer_stopped, 20) {
   process_finish(consumer);
   process_finish(late);
   process_finish(producer);
+}
+
+/* Who does not answer can't say its name, which is cut in the folder; but it was told before. */
+struct watched {
+  const char *name;
+  _Atomic int there, others, events;
+};
+static void on_channel(void *context, cudalink_channel_event event, const char *name) {
+  struct watched *watched = context;
+  int change = event == CUDALINK_CHANNEL_APPEARED ? 1 : -1;
+  bool is_it = strcmp(name, watched->name) == 0;
+  atomic_fetch_add(is_it ? &watched->there : &watched->others, change);
+  atomic_fetch_add(&watched->events, 1);
+}
+TEST(watched_producer_stopped, 30) {
+  char name[CUDALINK_NAME_MAX + 1] = "";
+  struct watched watched = {.name = name};
+  cudalink_watch *watch;
+  cudalink_exporter other;
+  memset(name, 'x', 100);
+  struct process *producer = start_producer("name=%s", name);
+  CHECK_OK(cudalink_watch_open(&watch, test_folder, on_channel, &watched));
+  WAIT_UNTIL(watched.there == 1);
+  stop(producer);
+  CHECK_OK(open_producer(&other, "b", 1000));
+  WAIT_UNTIL(watched.others == 1); /* it has looked again */
+  CHECK_OK(cudalink_exporter_close(other));
+  WAIT_UNTIL(watched.others == 0);
+  CHECK_EQUAL(watched.there, 1);
+  CHECK_EQUAL(watched.events, 3);
+  process_kill(producer);
+  WAIT_UNTIL(watched.there == 0);
+  cudalink_watch_close(watch);
+  CHECK_EQUAL(watched.events, 4);
 }
 
 /* A stopped producer that is killed is dead like any other. */
