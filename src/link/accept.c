@@ -439,7 +439,7 @@ void link_tell_closed(struct link_connection *connection) {
   bool behind = member && exporter->members[connection->member].untold;
   if (connection->told_closed) return;
   connection->told_closed = !behind && link_send_plain(connection, WIRE_CLOSED, 0);
-  exporter->untold |= !connection->told_closed;
+  exporter->untold |= member && !connection->told_closed;
 }
 
 void link_accept_stop(struct link_exporter *exporter) {
@@ -447,9 +447,8 @@ void link_accept_stop(struct link_exporter *exporter) {
   exporter->listener_paused = false;
   service_timer_stop(&exporter->listener_timer);
   os_claim_drop(&exporter->claim);
-  link_tell_generations(
-      exporter); /* the last frames may be in memory that nobody was told of yet */
   exporter->stopped = true;
+  link_tell_generations(exporter); /* of the last frames' memory, and behind it of the end */
   for (uint32_t i = 0; i < exporter->connection_limit; i++) {
     struct link_connection *connection = &exporter->connections[i];
     if (connection->state == LINK_CONNECTION_NONE) continue;

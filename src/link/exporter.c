@@ -254,12 +254,13 @@ static bool look_at_owners(struct link_exporter *exporter) {
  * streams may wait for that work, and to them the end of the socket says that nothing more comes, now
  * or because this process died. Those of kind ipc end by themselves: legacy handles stay good until who
  * opened them has closed them, or its process has ended, however long that takes; so it is while frames lie
- * in a pool, whose owner goes on with its memory once nobody reads them. Service thread. */
+ * in a pool, whose owner goes on with its memory once nobody reads them, and while a stopped process can't be told
+ * of the last frames and the end, because its queue is full. Service thread. */
 static void close_fire(struct service_timer *timer) {
   struct link_exporter *exporter =
       (struct link_exporter *)(void *)((char *)timer - offsetof(struct link_exporter, close_timer));
   bool legacy = exporter->device && exporter->device->kind == CUDALINK_KIND_IPC;
-  bool theirs = legacy || exporter->shares, kept = look_at_owners(exporter);
+  bool theirs = legacy || exporter->shares || exporter->untold, kept = look_at_owners(exporter);
   if (!theirs && all_landed(exporter)) link_accept_end(exporter);
   if (!link_accept_over(exporter) || exporter->exiting_mask) { /* theirs: link_close_look */
     service_timer_set(timer, close_fire, theirs && !kept ? OS_FOREVER : os_deadline(CLOSE_LOOK));

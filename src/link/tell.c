@@ -103,7 +103,7 @@ void link_tell_now(struct link_exporter *exporter) {
 /* Under the mutex. */
 static void look_at_doomed(struct link_exporter *exporter) {
   link_doom_collect(exporter);
-  /* A close that waits for nothing but frames in pools has set no time. */
+  /* A close that waits for nothing but others has set no time. */
   if (exporter->close_timer.due == OS_FOREVER) link_close_look(exporter);
   if (exporter->doomed) service_timer_set(&exporter->doom_timer, doom_fire, os_deadline(DOOM_LOOK));
 }

@@ -289,3 +289,38 @@ TEST(producer_stopped_during_the_handshake, 30) {
   process_finish(consumer);
   process_finish(producer);
 }
+
+/* A stopped consumer reads no messages, and its queue is full after some hundred of them. */
+static void fill_and_close(struct process **producer, struct process **consumer) {
+  *producer = start_producer("salt=1 bytes=1000");
+  *consumer = start_consumer("policy=latest");
+  ASK(*producer, "consumers 1", "consumers 1");
+  ASK(*producer, "publish 1", "published 1");
+  ASK(*consumer, "take 1", "took 1 1 0 1");
+  stop(*consumer);
+  for (int i = 1; i <= 600; i++) {
+    process_ask(*producer, "size %d", 1000 + 256 * i);
+    process_ask(*producer, "publish 1");
+  }
+  ASK(*producer, "close", "closed");
+}
+
+/* What did not fit is told when it reads again, also behind a close: the last memory, and that the channel has
+ * ended. */
+TEST(stopped_consumer_is_told_the_end, 60) {
+  struct process *producer, *consumer;
+  fill_and_close(&producer, &consumer);
+  process_signal(consumer, SIGCONT);
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "frame 601 1");
+  CHECK_CONTAINS(process_ask(consumer, "acquire 10000"), "error CUDALINK_ERROR_ENDED");
+  process_finish(consumer);
+  process_finish(producer);
+}
+
+/* Its death ends the wait, and nothing is left of the channel. */
+TEST(stopped_consumer_dies_untold, 60) {
+  struct process *producer, *consumer;
+  fill_and_close(&producer, &consumer);
+  process_kill(consumer);
+  process_finish(producer);
+}
