@@ -158,22 +158,29 @@ static void receive(struct asked *asked, void *buffer) {
   os_handle_close(&asked->handle);
 }
 
+/* Of those whose answers are awaited, and no others: more entries than this process may have descriptors are
+ * an error. */
+static size_t fill_polls(const struct list *list, struct pollfd *polls) {
+  size_t open = 0;
+  for (size_t i = 0; i < list->count; i++)
+    if (list->asked[i].handle != OS_NO_HANDLE)
+      polls[open++] = (struct pollfd){.fd = list->asked[i].handle, .events = POLLIN};
+  return open;
+}
+
 static void wait_answers(struct list *list, uint64_t deadline) {
   struct pollfd *polls = calloc(list->count ? list->count : 1, sizeof *polls);
   void *buffer = malloc(WIRE_MAX_MESSAGE);
   bool has_memory = polls && buffer;
   for (;;) {
-    size_t open = 0;
-    for (size_t i = 0; i < list->count && has_memory; i++) {
-      polls[i] = (struct pollfd){.fd = list->asked[i].handle, .events = POLLIN};
-      open += list->asked[i].handle != OS_NO_HANDLE;
-    }
+    size_t open = has_memory ? fill_polls(list, polls) : 0, p = 0;
     uint64_t now = os_now();
     if (!open || now >= deadline) break;
     uint64_t left = (deadline - now + 999999) / 1000000;
-    if (poll(polls, list->count, left > 60000 ? 60000 : (int)left) < 0) continue;
+    if (poll(polls, open, left > 60000 ? 60000 : (int)left) < 0) continue;
     for (size_t i = 0; i < list->count; i++)
-      if (polls[i].revents) receive(&list->asked[i], buffer);
+      if (list->asked[i].handle != OS_NO_HANDLE && polls[p++].revents)
+        receive(&list->asked[i], buffer);
   }
   for (size_t i = 0; i < list->count; i++)
     os_handle_close(&list->asked[i].handle);

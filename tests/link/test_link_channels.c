@@ -5,6 +5,7 @@
 #include "link_test.h"
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -597,6 +598,36 @@ static void watching(void **state) {
   cudalink_watch_close(NULL);
 }
 
+/* More channels than descriptors: those that could be asked are told of, the others are told apart. */
+static void more_channels_than_descriptors(void **state) {
+  (void)state;
+  enum { MANY = 64, FEW = 48 };
+  cudalink_exporter many[MANY];
+  cudalink_channel_info *channels;
+  struct rlimit limit, few;
+  size_t count, asked = 0;
+  for (int i = 0; i < MANY; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "many %d", i);
+    test_open(&many[i], .name = name);
+  }
+  getrlimit(RLIMIT_NOFILE, &limit);
+  few = (struct rlimit){FEW, limit.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &few);
+  int status = cudalink_channels_list(test_folder, 10000 * MILLISECOND, &channels, &count);
+  setrlimit(RLIMIT_NOFILE, &limit);
+  assert_ok(status);
+  assert_int_equal(count, MANY);
+  for (int i = 0; i < MANY; i++) {
+    asked += channels[i].status == CUDALINK_OK;
+    if (channels[i].status != CUDALINK_OK) assert_status(CUDALINK_ERROR_SYSTEM, channels[i].status);
+  }
+  assert_true(asked > 0);
+  cudalink_channels_free(channels);
+  for (int i = 0; i < MANY; i++)
+    assert_ok(cudalink_exporter_close(many[i]));
+}
+
 /* ---- names -------------------------------------------------------------------------------------------------- */
 
 static void any_name_works(void **state) {
@@ -666,6 +697,7 @@ static const struct CMUnitTest tests[] = {
     test_case(remains_are_cleaned),
     test_case(remains_without_a_socket_are_cleaned),
     test_case(watching),
+    test_case(more_channels_than_descriptors),
     test_case(any_name_works),
 };
 test_main(tests)
