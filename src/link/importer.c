@@ -111,6 +111,7 @@ struct link_importer *link_importer_lock(cudalink_importer handle, const char *c
 
 static int close_inside(void *argument) {
   struct link_importer *importer = argument;
+  link_importer_notify(importer); /* also who polls */
   link_search_stop(importer);
   service_timer_stop(&importer->reader_timer);
   pthread_mutex_lock(&importer->object.mutex);
@@ -158,8 +159,8 @@ int cudalink_importer_close(cudalink_importer handle) {
   importer->descriptor = OS_NO_HANDLE;
   link_importer_changed(importer);
   link_object_unlock(importer);
-  os_handle_close(&descriptor);
   status = service_call(close_inside, importer);
+  os_handle_close(&descriptor); /* the end of it would wake nobody while frames are held */
   if (legacy) wait_for_handles(importer, handle.id);
   return status;
 }

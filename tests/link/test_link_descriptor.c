@@ -196,9 +196,40 @@ static void eviction_is_told(void **state) {
   assert_ok(cudalink_exporter_close(exporter));
 }
 
+static void *poll_forever(void *context) {
+  struct pollfd polled = {.fd = *(int *)context, .events = POLLIN};
+  return (void *)(intptr_t)poll(&polled, 1, -1);
+}
+
+/* Closed by another thread, while a frame is held. Whoever comes too late finds no descriptor. */
+static void close_wakes_who_polls(void **state) {
+  (void)state;
+  test_open(&exporter);
+  for (int round = 0; round < 20; round++) {
+    int descriptor;
+    pthread_t thread;
+    void *count;
+    test_join(&importer);
+    uint64_t sequence = test_send(exporter);
+    cudalink_frame frame = test_take(importer);
+    assert_ok(cudalink_importer_descriptor(importer, &descriptor));
+    assert_ok(cudalink_importer_arm(importer));
+    assert_int_equal(pthread_create(&thread, NULL, poll_forever, &descriptor), 0);
+    for (int i = 0; i < round; i++)
+      sched_yield();
+    assert_ok(cudalink_importer_close(importer));
+    pthread_join(thread, &count);
+    assert_int_equal((intptr_t)count, 1);
+    assert_painted(&frame, sequence);
+    test_release(&frame);
+  }
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
 static const struct CMUnitTest tests[] = {
     test_case(becomes_readable_for_a_frame),   test_case(one_byte_per_arming),
     test_case(arm_says_what_is_there_already), test_case(a_program_that_polls),
     test_case(a_frame_that_is_complete_later), test_case(eviction_is_told),
+    test_case(close_wakes_who_polls),
 };
 test_main(tests)
