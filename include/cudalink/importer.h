@@ -111,7 +111,8 @@ CUDALINK_API int cudalink_importer_acquire(cudalink_importer importer, cudalink_
 /* Takes a frame that is not published yet: the one the producer works on now. Its address is known,
  * its pixels are complete once `stream`, which waits for it, has come so far; the description is that
  * of the frame before it, so one has to be acquired first, and not a SHARED one, behind which nothing
- * says where the next will be. At most one such frame at a time. Errors: BUSY (the producer has announced
+ * says where the next will be. At most one such frame at a time. Of a producer that has gone the published frames
+ * that were not taken come first, complete, as from acquire. Errors: BUSY (the producer has announced
  * nothing), TIMEOUT, STREAM (COMPLETE makes no sense here), as acquire. */
 CUDALINK_API int cudalink_importer_wait_next(cudalink_importer importer, cudalink_stream stream,
                                              int64_t timeout, cudalink_frame *frame);

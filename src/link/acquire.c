@@ -455,23 +455,29 @@ static void wait_for_hands(struct acquire *acquire, struct link_attachment *atta
   }
 }
 
+int link_acquire_left(struct acquire *acquire) {
+  struct link_importer *importer = acquire->importer;
+  while (!importer->closing) {
+    int earlier = importer->earlier_notice;
+    importer->earlier_notice = 0;
+    if (earlier) return told(importer, earlier);
+    if (!importer->draining) break;
+    acquire->full = false;
+    int status = drain(acquire);
+    if (status <= 0) return status;
+    if (!importer->draining) continue;
+    if (link_acquire_late(acquire)) return timed_out(acquire);
+    link_sleep_detached(acquire, atomic_load(&importer->changed), os_deadline(LOOK_STEP));
+  }
+  return 1;
+}
+
 static int acquire_locked(struct acquire *acquire) {
   struct link_importer *importer = acquire->importer;
   for (;;) {
     acquire->full = false;
-    if (importer->earlier_notice && !importer->closing) {
-      int earlier = importer->earlier_notice;
-      importer->earlier_notice = 0;
-      return told(importer, earlier);
-    }
-    if (importer->draining) {
-      int status = drain(acquire);
-      if (status <= 0) return status;
-      if (importer->draining && link_acquire_late(acquire)) return timed_out(acquire);
-      if (importer->draining)
-        link_sleep_detached(acquire, atomic_load(&importer->changed), os_deadline(LOOK_STEP));
-      if (!importer->closing) continue;
-    }
+    int left = link_acquire_left(acquire);
+    if (left <= 0) return left;
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
     uint32_t seen = atomic_load(&importer->changed);

@@ -32,6 +32,8 @@ struct acquire {
 /* Runs `run` with the importer locked. */
 int link_acquire_run(cudalink_importer handle, const char *call, cudalink_stream stream,
                      int64_t timeout, cudalink_frame *frame, int (*run)(struct acquire *));
+/* What producers that have gone left: an end that was not told in time, then frames. 1 = no more of it. */
+int link_acquire_left(struct acquire *acquire);
 /* The importer was closed, or there is something to tell; 0 = go on. */
 int link_acquire_interrupted(struct acquire *acquire);
 bool link_acquire_late(struct acquire *acquire);

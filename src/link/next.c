@@ -100,6 +100,8 @@ static int wait_next_locked(struct acquire *acquire) {
                      "channel '%s': on the old wire no producer announces a frame; use acquire",
                      importer->name);
   for (;;) {
+    int left = link_acquire_left(acquire);
+    if (left <= 0) return left;
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
     uint32_t seen = atomic_load(&importer->changed);

@@ -237,6 +237,35 @@ static void streams_on_both_ends(void **state) {
   end();
 }
 
+/* The end is told behind what was published before it, in the order of the ends. */
+static void what_is_left_comes_before_the_end(void **state) {
+  (void)state;
+  cudalink_frame frame;
+  begin_warm(4, .hold = 2);
+  uint64_t left = test_send(exporter);
+  assert_ok(cudalink_exporter_close(exporter));
+  UNTIL(test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+  assert_ok(wait_next(0, &frame));
+  assert_int_equal(frame.sequence, left);
+  assert_int_equal(frame.flags, 0);
+  assert_painted(&frame, left);
+  test_release(&frame);
+  assert_status(CUDALINK_ERROR_ENDED, wait_next(0, &frame));
+  assert_status(CUDALINK_ERROR_TIMEOUT, wait_next(0, &frame));
+  assert_status(CUDALINK_ERROR_TIMEOUT, test_try(importer, &frame));
+  for (uint32_t session = 2; session <= 3; session++) { /* nobody hears of the first end in time */
+    test_open(&exporter);
+    UNTIL(test_got(importer).sessions == session);
+    assert_ok(cudalink_exporter_close(exporter));
+    UNTIL(test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+  }
+  assert_status(CUDALINK_ERROR_ENDED, wait_next(0, &frame));
+  assert_status(CUDALINK_ERROR_ENDED, wait_next(0, &frame));
+  assert_status(CUDALINK_ERROR_TIMEOUT, wait_next(0, &frame));
+  test_open(&exporter);
+  end();
+}
+
 static const struct CMUnitTest tests[] = {
     test_case(the_next_frame_is_known_and_pending),
     test_case(one_pending_frame_at_a_time),
@@ -248,5 +277,6 @@ static const struct CMUnitTest tests[] = {
     test_case(what_makes_no_sense_is_refused),
     test_case(slots_grow_beside_announcements),
     test_case(streams_on_both_ends),
+    test_case(what_is_left_comes_before_the_end),
 };
 test_main(tests)
