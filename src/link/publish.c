@@ -478,6 +478,12 @@ int link_publish_locked(struct link_publish *publish, bool here) {
     link_note_left(exporter, status < 0 ? on : publish->stream);
     if (exporter->closing) link_changed(exporter);
   }
+  if (status == CUDALINK_OK && publish->share) {
+    exporter->begun = LINK_PUBLISHING; /* as above */
+    link_share_prepare(exporter, publish->share);
+    exporter->begun = LINK_BEGUN;
+    if (exporter->closing) link_changed(exporter);
+  }
   if (status == CUDALINK_OK) status = finish(publish, here);
   /* The old wire's copy, on a stream that the caller does not know, reads what is the caller's again. */
   if (status != CUDALINK_OK && publish->share && complete) finish_left(exporter);

@@ -59,7 +59,7 @@ static bool everybody_knows(const struct link_exporter *exporter, const struct l
   return true;
 }
 
-bool link_share_admit(struct link_exporter *exporter, const struct link_share *share) {
+static struct link_known *admit(struct link_exporter *exporter, const struct link_share *share) {
   struct link_known *known = find(exporter, share->block);
   if (!known && (known = find(exporter, NULL))) {
     pool_use(share->block);
@@ -67,11 +67,21 @@ bool link_share_admit(struct link_exporter *exporter, const struct link_share *s
   }
   if (!known) {
     let_idle_go(exporter);
-    return false;
+    return NULL;
   }
   known->leaving = false;
-  if (!everybody_knows(exporter, known)) service_post(&exporter->tell_work);
-  return true;
+  return known;
+}
+
+void link_share_prepare(struct link_exporter *exporter, const struct link_share *share) {
+  const struct link_known *known = admit(exporter, share);
+  if (known && !everybody_knows(exporter, known)) link_tell_now(exporter);
+}
+
+bool link_share_admit(struct link_exporter *exporter, const struct link_share *share) {
+  const struct link_known *known = admit(exporter, share);
+  if (known && !everybody_knows(exporter, known)) service_post(&exporter->tell_work);
+  return known != NULL;
 }
 
 void link_share_forget(struct link_exporter *exporter, uint32_t member) {

@@ -41,6 +41,9 @@ struct link_known {
 int link_share_check(const struct link_exporter *exporter, const struct pool_block *block);
 /* Under the mutex. Why frames can't be published where they lie now; NULL: they can. */
 const char *link_share_refused(const struct link_exporter *exporter);
+/* With the mutex, which it lets go of where somebody does not know its block: told of before a frame is there, it
+ * can be mapped whatever becomes of this process. Before admit. */
+void link_share_prepare(struct link_exporter *exporter, const struct link_share *share);
 /* Makes sure that consumers are told of its block. False: no more are told of. */
 bool link_share_admit(struct link_exporter *exporter, const struct link_share *share);
 /* The begun frame lies there. Behind admit. */

@@ -3,6 +3,8 @@
  * Frames that are published where they lie, in blocks of a pool: whole, held, beside others, and blocks that
  * come and go.
  */
+#include <sys/wait.h>
+
 #include "link/exporter.h"
 #include "link/pool.h"
 #include "link/reaper.h"
@@ -133,6 +135,41 @@ static void hold_beyond_close(bool kill) {
 }
 TEST(pool_held_beyond_close, 60) { hold_beyond_close(false); }
 TEST(pool_held_beyond_close_until_death, 60) { hold_beyond_close(true); }
+
+/* Its first frame in that block is its last instruction but one. */
+HELPER(block_then_death) {
+  struct pool pool;
+  int shared;
+  open_pool(&pool);
+  gpu_fill(pool.stream, pool.tensors[0].data, pool.tensors[0].bytes, 1, 0);
+  CU(cuStreamSynchronize(pool.stream));
+  CHECK_OK(cudalink_exporter_wait_consumers(pool.exporter, 1, 20 * SECOND));
+  CHECK_OK(cudalink_exporter_send_shared(pool.exporter, &pool.description, pool.tensors[0].data,
+                                         NULL, NONE, 20 * SECOND, NULL, NULL, &shared));
+  kill(getpid(), SIGKILL);
+}
+
+/* What was published is read, also where nobody had to know of its block before. */
+TEST(pool_killed_behind_a_frame_in_a_new_block, 60) {
+  gpu_start();
+  CUstream stream = gpu_stream();
+  CUdeviceptr counts = gpu_counts_make();
+  for (int round = 0; round < 4; round++) {
+    cudalink_importer importer;
+    cudalink_frame frame;
+    struct process *producer = process_start("block_then_death", "%s", "");
+    open_importer(&importer, 0, 0);
+    CHECK_OK(cudalink_importer_acquire(importer, NONE, 20 * SECOND, &frame));
+    CHECK_EQUAL(frame.flags, CUDALINK_FRAME_SHARED);
+    gpu_check(stream, frame.data, 16384, 1, 0, counts);
+    CHECK_EQUAL(gpu_counts_read(counts, stream).wrong, 0);
+    CHECK_OK(cudalink_frame_release(&frame, NONE));
+    CHECK_STATUS(cudalink_importer_acquire(importer, NONE, 20 * SECOND, &frame),
+                 CUDALINK_ERROR_LOST);
+    CHECK_OK(cudalink_importer_close(importer));
+    CHECK_EQUAL(WTERMSIG(process_wait(producer)), SIGKILL);
+  }
+}
 
 /* A consumer that has taken nothing yet. */
 TEST(pool_close_without_holders, 60) {
