@@ -56,10 +56,14 @@ bool link_lease_take(struct link_attachment *attachment, uint32_t e, const struc
   /* seq_cst: pairs with the producer's load of want behind its mark of st (slot.c, take). */
   atomic_store(want, word);
   bool there = still_there(attachment, pick);
-  if (!there) atomic_store_explicit(want, 0, memory_order_release);
+  if (!there)
+    atomic_store(want, 0); /* seq_cst: as in link_lease_release, a producer may have seen it */
   TRACE_END(TAKE, e, word, pick->sequence,
             (there ? 1u : 0u) | (pick->offer ? 2u : 0u) | (pick->announced ? 4u : 0u));
-  if (!there) return false;
+  if (!there) {
+    link_tell_producer(attachment);
+    return false;
+  }
   struct link_entry *entry = &attachment->entries[e];
   *entry = (struct link_entry){.word = word,
                                .serial = entry->serial + 1,

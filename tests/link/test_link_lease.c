@@ -6,6 +6,7 @@
  */
 #include "link_test.h"
 
+#include "link/exporter.h"
 #include "link/importer.h"
 
 static cudalink_exporter exporter;
@@ -202,6 +203,46 @@ static void the_bell_changes(void **state) {
   end();
 }
 
+static void *begin_forever(void *slot) {
+  return (void *)(intptr_t)test_try_begin(exporter, FOREVER, slot);
+}
+
+/* A lease that is refused was wanted for a moment. A producer that found the slot wanted just then, and no other
+ * one, waits: it is told, as of a release. */
+static void a_refused_lease_is_told(void **state) {
+  (void)state;
+  cudalink_importer second;
+  cudalink_slot slot;
+  pthread_t thread;
+  void *status;
+  test_open(&exporter, .slots = 3, .max_slots = 3, .hold_limit = FOREVER);
+  test_join(&importer);
+  test_join(&second, .name = "channel");
+  test_send(exporter);
+  cudalink_frame first = test_take(importer);
+  struct link_pick late = {.sequence = 1000, .generation = first.generation, .slot = first.slot};
+  test_send(exporter);
+  cudalink_frame other = test_take(second);
+  test_send(exporter); /* the newest: no slot is left */
+  assert_int_equal(pthread_create(&thread, NULL, begin_forever, &slot), 0);
+  UNTIL(test_sent(exporter).waits == 1);
+  struct link_exporter *record = link_table_lock(&link_exporters, exporter.id);
+  link_object_unlock(record);
+  uint32_t before = atomic_load(&record->changed);
+  struct link_attachment *attachment = lock_attachment();
+  assert_false(link_lease_take(attachment, 1, &late));
+  unlock_attachment(attachment);
+  UNTIL(atomic_load(&record->changed) != before);
+  test_release(&first);
+  pthread_join(thread, &status);
+  assert_ok((int)(intptr_t)status);
+  assert_ok(cudalink_exporter_abandon(exporter, &slot, COMPLETE));
+  test_release(&other);
+  assert_ok(cudalink_importer_close(second));
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
 static const struct CMUnitTest tests[] = {
     test_case(a_slot_that_is_used_again),
     test_case(a_slot_that_is_being_written),
@@ -212,5 +253,6 @@ static const struct CMUnitTest tests[] = {
     test_case(a_release_that_has_not_landed),
     test_case(a_sleeper_is_woken),
     test_case(the_bell_changes),
+    test_case(a_refused_lease_is_told),
 };
 test_main(tests)
