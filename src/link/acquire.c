@@ -480,6 +480,7 @@ static int acquire_locked(struct acquire *acquire) {
     if (left <= 0) return left;
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
+    bool last = link_acquire_last(acquire);
     uint32_t seen = atomic_load(&importer->changed);
     struct link_attachment *attachment = importer->attachment;
     if (attachment) link_reader_leave(importer); /* our own wire goes first */
@@ -487,7 +488,8 @@ static int acquire_locked(struct acquire *acquire) {
     if (status <= 0) return status;
     if (attachment && attachment->over) continue; /* there is something to read, or to tell */
     if (importer->notice) continue;
-    if (link_acquire_late(acquire)) return timed_out(acquire);
+    if (last) return timed_out(acquire);
+    if (link_acquire_late(acquire)) continue;
     if (!attachment)
       link_reader_sleep(acquire, seen);
     else if (acquire->full)

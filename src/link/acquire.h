@@ -37,6 +37,11 @@ int link_acquire_left(struct acquire *acquire);
 /* The importer was closed, or there is something to tell; 0 = go on. */
 int link_acquire_interrupted(struct acquire *acquire);
 bool link_acquire_late(struct acquire *acquire);
+/* The same before a look, which is the last one then: what came while this thread slept, or did not run, is still
+ * found. Costs no clock before the first look. */
+static inline bool link_acquire_last(const struct acquire *acquire) {
+  return acquire->timeout <= 0 || (acquire->deadline && os_now() >= acquire->deadline);
+}
 void link_acquire_count(struct acquire *acquire); /* the frame that was got */
 /* Sleeps on importer->changed; `seen` was read before the last look. */
 void link_sleep_detached(struct acquire *acquire, uint32_t seen, uint64_t until);

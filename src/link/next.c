@@ -104,16 +104,17 @@ static int wait_next_locked(struct acquire *acquire) {
     if (left <= 0) return left;
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
+    bool last = link_acquire_last(acquire);
     uint32_t seen = atomic_load(&importer->changed);
     struct link_attachment *attachment = importer->attachment;
     int status = attachment ? round_attached(acquire, attachment) : 1;
     if (status <= 0) return status;
     if (attachment && attachment->over) continue;
-    if (link_acquire_late(acquire))
+    if (last)
       return error_set(attachment && acquire->timeout <= 0 ? CUDALINK_ERROR_BUSY
                                                            : CUDALINK_ERROR_TIMEOUT,
                        "channel '%s': the producer has announced no frame", importer->name);
-    if (!attachment) link_sleep_detached(acquire, seen, OS_FOREVER);
+    if (!attachment && !link_acquire_late(acquire)) link_sleep_detached(acquire, seen, OS_FOREVER);
   }
 }
 

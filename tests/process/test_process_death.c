@@ -324,3 +324,26 @@ TEST(stopped_consumer_dies_untold, 60) {
   process_kill(consumer);
   process_finish(producer);
 }
+
+/* A consumer stands still in acquire until its time is up, and its frame comes meanwhile. */
+TEST(consumer_stopped_beyond_its_time, 30) {
+  for (int policy = 0; policy < 2; policy++) {
+    struct process *producer = start_producer("salt=1");
+    struct process *consumer = start_consumer("policy=%s", policy ? "every" : "latest");
+    wait_joined(consumer);
+    for (;;) {
+      process_tell(consumer, "acquire 300");
+      harness_pause(100000); /* mostly it sleeps by then; if not, it takes the frame all the same */
+      stop(consumer);
+      if (!process_has_line(consumer)) break;
+      process_signal(consumer, SIGCONT); /* its time was up before */
+      CHECK_CONTAINS(process_hear(consumer), "error CUDALINK_ERROR_TIMEOUT");
+    }
+    ASK(producer, "publish 1", "published 1");
+    harness_pause(1000000);
+    process_signal(consumer, SIGCONT);
+    process_expect(consumer, "frame 1 1");
+    process_finish(consumer);
+    process_finish(producer);
+  }
+}
