@@ -407,13 +407,14 @@ static int sleep_or_take(struct acquire *acquire, struct link_attachment *attach
 }
 
 static int round_attached(struct acquire *acquire, struct link_attachment *attachment) {
-  if (attachment->settling) {
-    acquire->full = true; /* another thread waits for its pixels */
-    return 1;
-  }
   while (link_mapping_pending(attachment)) {
     int mapped = link_mapping_map(attachment); /* lets go of the mutex */
     if (mapped < 0 || attachment->over) return mapped < 0 ? mapped : 1;
+  }
+  /* Behind the mapping: from here on the mutex is kept until a frame is leased. */
+  if (attachment->settling) {
+    acquire->full = true; /* another thread waits for its pixels */
+    return 1;
   }
   int status = look(acquire, attachment);
   if (status > 0 && !attachment->over && !acquire->full && !link_acquire_late(acquire))
@@ -429,7 +430,7 @@ static int drain(struct acquire *acquire) {
   if (importer->closing || importer->mapping || attachment->settling) return 1;
   while (link_mapping_pending(attachment))
     if (link_mapping_map(attachment) < 0) break;
-  if (importer->draining != attachment) return 1;
+  if (importer->draining != attachment || attachment->settling) return 1;
   int status = look(acquire, attachment);
   if (acquire->full) return 1;
   if (status == CUDALINK_OK) {

@@ -157,6 +157,45 @@ static void frames_behind_a_mapping_are_for_all(void **state) {
   }
 }
 
+/* One thread maps the memory of frames to come, and lets go of the mutex for that. Meanwhile another one takes a
+ * frame that is not complete: it is its own. */
+static void a_frame_taken_beside_a_mapping_is_taken_once(void **state) {
+  (void)state;
+  enum { LARGE = 1 << 25, ROUNDS = 3 };
+  cudalink_description large = test_bytes(LARGE);
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_t threads[2];
+    void *sequences[2];
+    cudalink_host_stream *stream;
+    struct test_gate gate = {0};
+    cudalink_slot slot;
+    assert_ok(cudalink_host_stream_create(&stream));
+    test_open(&exporter, .slots = 4);
+    test_join(&importer, .policy = CUDALINK_POLICY_IN_ORDER, .hold = 2);
+    test_send(exporter);
+    test_pass(importer);
+    test_gate_push(&gate, stream);
+    test_send_bytes(exporter, BYTES, CUDALINK_STREAM_HANDLE(stream));
+    assert_ok(
+        cudalink_exporter_begin(exporter, &large, FOREVER, &slot)); /* its memory is told of */
+    for (int t = 0; t < 2; t++)
+      assert_int_equal(pthread_create(&threads[t], NULL, take_one, NULL), 0);
+    UNTIL(test_got(importer).held >= 1 && test_got(importer).generations == 2);
+    for (int i = 0; i < 100; i++)
+      sched_yield(); /* whoever does it wrong gets time to */
+    assert_int_equal(test_got(importer).held, 1);
+    test_gate_open(&gate);
+    UNTIL(test_got(importer).received == 2);
+    assert_ok(cudalink_exporter_publish(exporter, &slot, COMPLETE));
+    for (int t = 0; t < 2; t++)
+      pthread_join(threads[t], &sequences[t]);
+    assert_int_equal((uintptr_t)sequences[0] + (uintptr_t)sequences[1], 2 + 3);
+    assert_ok(cudalink_importer_close(importer));
+    assert_ok(cudalink_exporter_close(exporter));
+    cudalink_host_stream_destroy(stream);
+  }
+}
+
 /* Producers in several threads take turns: one frame is begun at a time. */
 static void *produce(void *context) {
   cudalink_description description = test_bytes(BYTES);
@@ -282,9 +321,13 @@ static void members_come_and_go(void **state) {
 }
 
 static const struct CMUnitTest tests[] = {
-    test_case(threads_share_the_frames),      test_case(threads_share_unfinished_frames),
-    test_case(one_unfinished_frame_for_many), test_case(frames_behind_a_mapping_are_for_all),
-    test_case(producers_take_turns),          test_case(many_channels_at_once),
+    test_case(threads_share_the_frames),
+    test_case(threads_share_unfinished_frames),
+    test_case(one_unfinished_frame_for_many),
+    test_case(frames_behind_a_mapping_are_for_all),
+    test_case(a_frame_taken_beside_a_mapping_is_taken_once),
+    test_case(producers_take_turns),
+    test_case(many_channels_at_once),
     test_case(members_come_and_go),
 };
 test_main(tests)
