@@ -161,8 +161,9 @@ void link_attachment_wake(struct link_attachment *attachment) {
 
 void link_attachment_mapped(struct link_attachment *attachment) {
   attachment->mapped++;
-  attachment->outdated = attachment->sleepers; /* whoever has the mutex does not sleep */
-  if (attachment->outdated) service_post(&attachment->work);
+  attachment->outdated = attachment->sleepers;        /* whoever has the mutex does not sleep */
+  attachment->awaited |= attachment->importer->armed; /* whoever polls is to be told, too */
+  if (attachment->outdated || attachment->awaited) service_post(&attachment->work);
   link_importer_changed(attachment->importer);
 }
 

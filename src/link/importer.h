@@ -122,7 +122,7 @@ struct link_attachment {
   uint32_t outdated; /* sleepers that have not looked since */
   bool settling;     /* a thread waits for the pixels of a frame that it has leased */
   bool said_bye;
-  bool awaited; /* armed, and a frame is there whose pixels are not complete */
+  bool awaited; /* armed, and a frame may be there, or is, whose pixels are not complete */
   struct link_wait waits[WIRE_MAX_SLOTS];
   bool waited;                      /* the timer of waits runs, or was asked for */
   uint32_t idle_looks;              /* of it, since a wait was noted */

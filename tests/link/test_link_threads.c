@@ -4,6 +4,8 @@
  */
 #include "link_test.h"
 
+#include <poll.h>
+
 #define THREADS 4
 #define FRAMES 2000
 
@@ -151,6 +153,34 @@ static void frames_behind_a_mapping_are_for_all(void **state) {
       sum += (uintptr_t)sequence;
     }
     assert_int_equal(sum, THREADS * (THREADS + 1) / 2);
+    assert_ok(cudalink_importer_close(importer));
+    assert_ok(cudalink_exporter_close(exporter));
+    test_settle();
+  }
+}
+
+/* As above for one that polls: armed while the other one maps, it is told of the frame that is left. */
+static void frames_behind_a_mapping_are_for_who_polls(void **state) {
+  (void)state;
+  enum { LARGE = 1 << 24, ROUNDS = 20 };
+  bool armed = false;
+  for (int round = 0; round < ROUNDS && !armed; round++) {
+    pthread_t thread;
+    int descriptor, status;
+    test_open(&exporter, .slots = 4, .slot_bytes = LARGE);
+    test_join(&importer, .policy = CUDALINK_POLICY_EVERY, .hold = 2);
+    test_send(exporter);
+    uint64_t left = test_send(exporter);
+    assert_ok(cudalink_importer_descriptor(importer, &descriptor));
+    assert_int_equal(pthread_create(&thread, NULL, take_one, NULL), 0);
+    do /* until it maps, there is something to map; behind that, there is a frame */
+      status = cudalink_importer_arm(importer);
+    while (status == CUDALINK_ERROR_BUSY && !test_got(importer).generations);
+    armed = status == CUDALINK_OK;
+    struct pollfd polled = {.fd = descriptor, .events = POLLIN};
+    if (armed) assert_int_equal(poll(&polled, 1, -1), 1);
+    pthread_join(thread, NULL);
+    assert_int_equal(test_pass(importer), left);
     assert_ok(cudalink_importer_close(importer));
     assert_ok(cudalink_exporter_close(exporter));
     test_settle();
@@ -325,6 +355,7 @@ static const struct CMUnitTest tests[] = {
     test_case(threads_share_unfinished_frames),
     test_case(one_unfinished_frame_for_many),
     test_case(frames_behind_a_mapping_are_for_all),
+    test_case(frames_behind_a_mapping_are_for_who_polls),
     test_case(a_frame_taken_beside_a_mapping_is_taken_once),
     test_case(producers_take_turns),
     test_case(many_channels_at_once),
