@@ -8,7 +8,8 @@
  * A futex is two steps here, as in the kernel: compare-and-queue, then sleep until somebody wakes.
  *
  * Options:    THREADS threads of one importer that wait (1 or 2); FULL the producer waits for a slot;
- *             KILL the producer dies at any step; LATE the importer joins at any moment
+ *             KILL the producer dies at any step; LATE the importer joins at any moment;
+ *             REFUSED with FULL: a thread's lease is refused once, at any moment
  * Mutations:  NO_RECHECK  the consumer doesn't look again after asleep := 1
  *             BELL_LATE   the bell is read after the conditions were looked at
  *             DELAYED     asleep := 1 is a plain store: it becomes visible after the loads behind it
@@ -17,6 +18,7 @@
  *             SCAN_FIRST  the producer looks for a slot before waiting := 1, not after
  *             NO_TURN     its service thread wakes the producer's futex without changing its value
  *             NO_TELL     a cursor (or taken) store is not followed by a look at waiting
+ *             NO_WORD     with REFUSED: who takes a refused lease's word back does not look at waiting
  *             NO_REPEAT   the importer's service thread wakes once after the producer's death, not until all are up
  */
 #include "verdicts.pml"
@@ -28,6 +30,7 @@
 byte head, bell, released;
 byte asleep, visible_asleep;           /* a count of threads; visible: what the producer sees of it */
 bool member, waiting, told, dead, over, finished;
+bool wanted;                           /* a lease that will be refused is in the slot's way */
 bool queued[THREADS];                  /* in the kernel's queue of the bell's futex */
 byte turn; bool producer_queued;       /* the producer's own futex */
 byte up;                               /* threads that have seen everything */
@@ -57,7 +60,7 @@ inline ring() {
 }
 
 #ifdef FULL
-#define PLACE(sequence) (sequence <= released + 1)
+#define PLACE(sequence) (sequence <= released + 1 && !wanted)
 #else
 #define PLACE(sequence) true
 #endif
@@ -110,8 +113,18 @@ end: do
 
 proctype thread(byte t) {
   byte have, bell_seen;
+  bool refused;
   member;
   do
+#ifdef REFUSED
+  :: !refused ->
+     refused = true;
+     wanted = true;
+     wanted = false;
+#ifndef NO_WORD
+     if :: waiting -> told = true :: else fi
+#endif
+#endif
   :: NEWS ->
      if
      :: head > have ->
