@@ -29,6 +29,7 @@ from cuda_link import (
     ImportSpec,
     Metadata,
 )
+from cuda_link._known.waiting import Backoff
 
 NAME = f"test_known_faults_{os.getpid()}"
 SPEC = FrameSpec(NAME, height=6, width=8)
@@ -189,6 +190,34 @@ def test_backing_off():
     policy = ImportPolicy(reconnect_backoff_frames=())
     with Importer.open(ImportSpec(NAME, timeout_ms=0), policy=policy) as importer:
         assert attempts(importer, 3) == [1, 2, 3]
+
+
+def test_a_hurry_of_another_thread_between_two_looks():
+    """A count below none would be one without end: no get would look for a producer again."""
+
+    class Hurried(Backoff):
+        __slots__ = ("looks",)
+
+        @property
+        def left(self):
+            self.looks += 1
+            now = Backoff.left.__get__(self)
+            if now:
+                self.hurry()
+            return now
+
+        @left.setter
+        def left(self, value):
+            Backoff.left.__set__(self, value)
+
+    with Importer.open(ImportSpec(NAME, timeout_ms=0)) as importer:
+        importer._backoff = backoff = Hurried.__new__(Hurried)
+        backoff.looks = 0
+        backoff.__init__((4,), 0)
+        for _ in range(12):
+            assert importer.get_frame_numpy().outcome is ImportOutcome.RECONNECTING
+            assert Backoff.left.__get__(backoff) >= 0
+        assert backoff.looks >= 12
 
 
 def test_w16_each_outage_begins_anew(caplog):

@@ -178,8 +178,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         taken: what was tried without a stream."""
         if taken is not None:
             frame = taken if isinstance(taken, Frame) else self._without(taken, stream)
-        elif self._backoff.left:
-            self._backoff.left -= 1
+        elif self._backoff.passes():
             return _AGAIN
         else:
             try:

@@ -32,6 +32,13 @@ class Backoff:
         self.left = 0
         """Gets that do not look."""
 
+    def passes(self) -> bool:
+        """Is this get one of them? Another thread may hurry meanwhile: never below none."""
+        left = self.left
+        if left > 0:
+            self.left = left - 1
+        return left > 0
+
     def failed(self, reason: object) -> None:
         """An attempt has found none."""
         if self._attempts < self._logged:
