@@ -143,7 +143,7 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
                 if end is not None and loop.time() >= end:
                     raise
             if low.importer_arm(self._id):
-                await readable(descriptor, end)
+                await readable(descriptor, end, lambda: not self.closed)
 
     def __aiter__(self) -> ChannelImporter:
         return self

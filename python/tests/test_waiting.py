@@ -12,6 +12,7 @@ import cuda_link
 import pytest
 from conftest import LIMIT, run_python, start_python
 from cuda_link import _readable
+from cuda_link._backend import low
 
 
 @pytest.fixture
@@ -184,6 +185,78 @@ def test_closing_wakes_asyncio(pair):
             await asyncio.wait_for(task, LIMIT)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_closing_while_a_wait_begins(pair, monkeypatch, when):
+    """On another thread, before the wait has its entry, or behind it."""
+    _, importer = pair
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        add = loop.add_reader
+
+        def adding(*arguments):
+            if when == "before":
+                with monkeypatch.context() as patch:
+                    patch.setattr(_readable, "_waiting", {})  # as `closing` sees it
+                    importer.close()
+                add(*arguments)
+            else:
+                add(*arguments)
+                importer.close()
+
+        monkeypatch.setattr(loop, "add_reader", adding)
+        with pytest.raises(cuda_link.ClosedError):
+            await asyncio.wait_for(importer.next(), LIMIT)
+
+    asyncio.run(main())
+    assert not _readable._waiting
+
+
+def test_a_descriptor_whose_number_comes_again(pair):
+    """One waits for an importer that is closed; in the same turn of the loop another one gets its number."""
+    exporter, importer = pair
+
+    async def main():
+        task = asyncio.ensure_future(importer.next())
+        while importer._descriptor < 0:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        number = importer._descriptor
+        importer.close()
+        again = cuda_link.open_importer("wait", timeout=LIMIT)
+        assert again.fileno() == number
+        await asyncio.sleep(0)  # the close has been told, and the task has not gone on
+        other = asyncio.ensure_future(again.next())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert exporter.send(b"abcd")
+        (await asyncio.wait_for(other, LIMIT)).release()
+        with pytest.raises(cuda_link.ClosedError):
+            await task
+        again.close()
+
+    asyncio.run(main())
+    assert not _readable._waiting
+
+
+def test_closing_beside_a_loop_that_ends(pair, monkeypatch):
+    _, importer = pair
+
+    class Ending:
+        def is_closed(self):
+            return False
+
+        def call_soon_threadsafe(self, *arguments):
+            raise RuntimeError("Event loop is closed")
+
+    importer.fileno()
+    monkeypatch.setitem(_readable._waiting, (Ending(), importer._descriptor), [])
+    identifier = importer._id
+    importer.close()
+    with pytest.raises(cuda_link.ClosedError):
+        low.importer_arm(identifier)
 
 
 def test_the_descriptor(pair):
