@@ -8,7 +8,7 @@ from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint6
 from time import monotonic_ns
 from typing import Any, cast
 
-from ._abi import ChannelInfo, Description, Dtype, Frame, Stream, encode
+from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Frame, Stream, encode
 from ._buffer import borrowed
 from ._library import library
 from ._pure_array import Array, array_of, array_pinned, array_take
@@ -233,8 +233,13 @@ def _take(
 ) -> Lease:
     sweep()
     frame = Frame()
-    _check(function(importer, _stream(kind, handle), timeout, byref(frame)))
-    return lease._of(frame, held)
+    try:
+        _check(function(importer, _stream(kind, handle), timeout, byref(frame)))
+        return lease._of(frame, held)
+    except BaseException:
+        if frame.lease:  # Ctrl-C in a wait is seen behind it, and a frame may have come
+            library.cudalink_frame_release(byref(frame), Stream(STREAM_COMPLETE, 0, 0))
+        raise
 
 
 def importer_acquire(

@@ -7,6 +7,7 @@ from ctypes import addressof, byref, c_void_p
 from typing import Any, TypeVar
 
 from . import _abi
+from ._errors import CudaLinkError
 from ._library import library
 from ._pure_capsule import Dropper, capsule_of
 from ._pure_kept import let_go
@@ -51,9 +52,15 @@ class Slot:
 
     def _begin(self, exporter: int, description: _abi.Description, timeout: int) -> None:
         slot = addressof(self._slot)
-        check(library.cudalink_exporter_begin(exporter, addressof(description), timeout, slot))
         self._exporter = exporter
-        self._open = True
+        try:
+            check(library.cudalink_exporter_begin(exporter, addressof(description), timeout, slot))
+            self._open = True
+        except BaseException as error:
+            # Ctrl-C in a wait is seen behind it, and the slot may be ours.
+            if self._slot.sequence and not isinstance(error, CudaLinkError):
+                library.cudalink_exporter_abandon(exporter, slot, _abi.Stream(_abi.STREAM_COMPLETE, 0, 0))
+            raise
 
     def _end(self, call: Any, end: Any) -> None:
         check(call(self._exporter, addressof(self._slot), end))

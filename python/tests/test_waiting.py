@@ -359,6 +359,32 @@ def test_ctrl_c_ends_a_wait():
     assert (out, errors, waiting.returncode) == ("stopped\n", "", 0)
 
 
+@pytest.mark.skipif(cuda_link.backend.name != "pure", reason="C returns a frame or raises")
+@pytest.mark.parametrize("what", ["acquire", "frame"])
+def test_ctrl_c_that_comes_with_a_frame_keeps_none(pair, monkeypatch, what):
+    """It is seen when the wait is over, which may have got something."""
+    from cuda_link._library import library
+
+    exporter, importer = pair
+    name = {"acquire": "cudalink_importer_acquire", "frame": "cudalink_exporter_begin"}[what]
+    call = getattr(library, name)
+
+    def interrupted(*arguments):
+        assert call(*arguments) == 0
+        raise KeyboardInterrupt
+
+    exporter.wait_consumers(1, LIMIT)
+    assert exporter.send(b"abcd")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(library, name, interrupted)
+        if what == "acquire":
+            importer.acquire(LIMIT)
+        else:
+            exporter.frame(timeout=LIMIT).__enter__()
+    assert importer.held == 0
+    assert exporter.send(b"efgh")
+
+
 def test_policies(pair):
     exporter, _ = pair
     with cuda_link.open_importer("wait", policy="in_order", timeout=10) as importer:
