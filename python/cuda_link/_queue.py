@@ -12,10 +12,28 @@ from queue import Empty, Full
 from typing import Any, Callable
 
 from ._arguments import whole
-from ._errors import ChannelNotFoundError, EndedError, PeerLostError, SystemRefusedError, TimedOutError
+from ._errors import (
+    ChannelNotFoundError,
+    ClosedError,
+    EndedError,
+    PeerLostError,
+    SystemRefusedError,
+    TimedOutError,
+)
 from ._queue_channels import Cell, Cells, Readers
 from ._queue_item import Parts, apart, together
-from ._queue_table import INLINE, SLICE, Bell, Record, Table, make_bell, make_memory
+from ._queue_table import (
+    INLINE,
+    SLICE,
+    Bell,
+    LockHeldError,
+    Putting,
+    Record,
+    Table,
+    Taking,
+    make_bell,
+    make_memory,
+)
 
 _MOST_ITEMS = 2**20
 _LONGEST = threading.TIMEOUT_MAX / 2  # seconds, as good as for ever
@@ -23,6 +41,16 @@ _TAKE_LIMIT = 2.0  # seconds to connect to a putter; a stopped one does not answ
 _GONE = (PeerLostError, EndedError, ChannelNotFoundError)
 
 _lingering: set[_State] = set()  # of queues that were dropped while items of this process waited
+_process = object()  # this one; a pid may come again
+_beginning = threading.RLock()  # of a forked child's own part, by one of its threads
+
+
+def _after_fork() -> None:
+    global _process, _beginning
+    _process, _beginning = object(), threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 class _Descriptors:
@@ -41,52 +69,87 @@ class _State:
 
     def __init__(self, descriptors: _Descriptors) -> None:
         self._descriptors = descriptors
-        self.process = os.getpid()
+        self.process = _process
         memory, items, space = descriptors.all
         self.items, self.space = Bell(items), Bell(space)
         self.table = Table(memory, self.items, self.space)
         self.cells = Cells(self.table.identity, self.table.me)
         self.readers = Readers(self.table.identity)
         self._mutex = threading.Lock()
-        self._waiting: list[tuple[int, int, list[Cell]]] = []
+        self._waiting: dict[int, tuple[int, list[Cell]]] = {}  # by serial number: place and channels
+        self._at_exit: Any = None
         self.closed = self.may_lose = self.over = False
+
+    @property
+    def is_ours(self) -> bool:
+        """False: of the process that this one was forked from."""
+        return self.process is _process
 
     def sweep(self) -> bool:
         """Takes back the channels of items that were taken. False: there are others."""
         with self._mutex:
-            taken = [item for item in self._waiting if not self.table.is_there(*item[:2])]
-            if taken:
-                self._waiting = [item for item in self._waiting if item not in taken]
+            taken = [n for n, (place, _) in self._waiting.items() if not self.table.is_there(place, n)]
+            cells = [cell for number in taken for cell in self._waiting.pop(number)[1]]
             left = len(self._waiting)
-        for _, _, cells in taken:
-            for cell in cells:
-                self.cells.give_back(cell)
+        for cell in cells:
+            self.cells.give_back(cell)
         return left == 0
 
-    def remember(self, index: int, serial: int, cells: list[Cell]) -> None:
+    def remember(self, putting: Putting, cells: list[Cell]) -> None:
         """These channels are free again when this item was taken."""
         if cells:
             with self._mutex:
-                self._waiting.append((index, serial, cells))
+                self._waiting[putting.serial] = putting.place, cells
 
-    def give_up(self, record: Record) -> None:
-        """A claimed item was not taken: it is for whoever comes next."""
-        for place in (record.host, record.gpu):
-            if place:
-                self.readers.forget(record.putter, place)
-        self.table.undo(record)
+    def cancel(self, putting: Putting, cells: list[Cell]) -> None:
+        """A put was interrupted; its item may be there already."""
+        if putting.serial:
+            self.remember(putting, cells)
+            return
+        self.table.cancel(putting)
+        for cell in cells:
+            self.cells.give_back(cell)
+
+    def give_up(self, taking: Taking) -> None:
+        """If an item was claimed and not taken, it is for whoever comes next."""
+        record = taking.record
+        if record is None or taking.over:
+            return
+        try:
+            for place in (record.host, record.gpu):
+                if place:
+                    self.readers.forget(record.putter, place)
+        finally:
+            self.table.undo(taking)
+
+    def park(self, error: BaseException) -> None:
+        """A daemon thread that is in a call while the process ends: it ends where it is, without a word, as
+        with the standard queues."""
+        if self.over and isinstance(error, ClosedError) and threading.current_thread().daemon:
+            threading.Event().wait()
 
     def finish(self) -> None:
-        """The end of this process's part. Items that are in its channels go with it."""
-        if self.over or self.process != os.getpid():
+        """The end of this process's part, by whoever comes first. Items that are in its channels go with
+        it."""
+        with self._mutex:
+            over, self.over = self.over or not self.is_ours, True
+        if over:
             return
-        self.over = True
         self.table.detach()
-        for _, _, cells in self._waiting:
-            for cell in cells:
-                cell.close()
+        if self._at_exit is not None:
+            self._at_exit.cancel()  # which keeps this object
+        with self._mutex:
+            cells = [cell for _, some in self._waiting.values() for cell in some]
+            self._waiting = {}
+        for cell in cells:
+            cell.close()
         self.cells.close()
         self.readers.close()
+
+    def linger(self) -> None:
+        """Until its items were taken, or the process ends."""
+        self._at_exit = util.Finalize(None, _dropped, (self,), exitpriority=-5)
+        _lingering.add(self)
 
     def wait_taken(self) -> None:
         """Until every item that this process put into channels was taken, or nobody can take it."""
@@ -99,7 +162,7 @@ class _State:
 
 def _dropped(state: _State) -> None:
     """A queue object went, or the process ends."""
-    if state.process != os.getpid() or state.over:
+    if not state.is_ours or state.over:
         return
     if util.is_exiting():
         state.wait_taken()
@@ -107,13 +170,12 @@ def _dropped(state: _State) -> None:
     elif state.sweep() or state.may_lose:
         state.finish()
     else:
-        _lingering.add(state)
-        util.Finalize(None, _dropped, (state,), exitpriority=-5)
+        state.linger()
 
 
 def _sweep_lingering() -> None:
     for state in list(_lingering):
-        if state.process != os.getpid():
+        if not state.is_ours:
             _lingering.discard(state)
         elif state.sweep():
             _lingering.discard(state)
@@ -193,13 +255,15 @@ class Queue:
 
     def _watch_again(self) -> None:
         """Python 3.9 forgets what a spawned process has asked for while it was handed its arguments."""
-        if self._state.process == os.getpid():
+        if self._state.is_ours:
             self._watch()
 
     def _here(self) -> _State:
         """This process's part; a forked child begins one of its own."""
-        if self._state.process != os.getpid():
-            self._begin()
+        if not self._state.is_ours:
+            with _beginning:
+                if not self._state.is_ours:
+                    self._begin()
         return self._state
 
     def __reduce__(self) -> tuple[Callable[..., Queue], tuple[Any, ...]]:
@@ -218,37 +282,34 @@ class Queue:
         state = self._here()
         parts = apart(obj)
         deadline = _deadline(block, timeout)
-        place = self._reserve(state, deadline)
+        putting = Putting()
         cells: list[Cell] = []
         try:
+            self._reserve(state, putting, deadline)
             host, gpu, rest = self._publish(state, parts, cells)
-        except BaseException:
-            state.table.cancel(place)
-            for cell in cells:
-                state.cells.give_back(cell)
+            state.table.commit(putting, host, gpu, rest, deadline)
+            state.remember(putting, cells)
+        except BaseException as error:
+            state.cancel(putting, cells)
+            if isinstance(error, LockHeldError):
+                raise Full from None
+            state.park(error)
             raise
-        serial = state.table.commit(place, host, gpu, rest)
-        state.remember(place, serial, cells)
 
     @staticmethod
-    def _reserve(state: _State, deadline: float | None) -> int:
+    def _reserve(state: _State, putting: Putting, deadline: float | None) -> None:
         state.table.will_put()
         while True:
             if state.closed:
                 raise ValueError("this queue was closed for putting by this process")
             state.sweep()
-            try:
-                place = state.table.reserve(deadline)
-            except TimeoutError:
-                raise Full from None
-            if place >= 0:
-                return place
+            if state.table.reserve(putting, deadline):
+                return
             left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
             if left <= 0:
                 raise Full
             state.space.wait(left)
-            state.space.take()
-            state.table.recover()
+            state.table.recover(deadline)
 
     @staticmethod
     def _publish(state: _State, parts: Parts, cells: list[Cell]) -> tuple[int, int, bytes | None]:
@@ -283,36 +344,46 @@ class Queue:
         """
         state = self._here()
         deadline = _deadline(block, timeout)
+        told = state.table.told  # before: another thread's get does not tell in place of this one
         avoid: set[int] = set()
         while True:
-            lost, who = state.table.lost()
-            if lost:
-                whose = f"process {who}, which died" if who else "the process that put them"
-                raise PeerLostError(
-                    f"{lost} item{'s' * (lost > 1)} of this queue went with {whose}; the others' are still "
-                    "there: get again"
-                )
+            taking = Taking()
             try:
-                record = state.table.claim(deadline, avoid)
-            except TimeoutError:
-                raise Empty from None
-            if record is not None:
-                done, item = self._take(state, record, deadline)
-                if done:
-                    return item
-                avoid.add(record.putter)
-                continue
-            self._wait(state, deadline)
-            avoid.clear()
+                self._tell_lost(state, deadline)
+                if state.table.claim(taking, deadline, avoid) is None:
+                    self._wait(state, deadline, told)
+                    avoid.clear()
+                    continue
+                done, item = self._take(state, taking, deadline)
+            except BaseException as error:
+                state.give_up(taking)
+                if isinstance(error, LockHeldError):
+                    raise Empty from None
+                state.park(error)
+                raise
+            if done:
+                return item
+            if taking.record is not None:
+                avoid.add(taking.record.putter)
 
     @staticmethod
-    def _wait(state: _State, deadline: float | None) -> None:
+    def _tell_lost(state: _State, deadline: float | None) -> None:
+        lost, who = state.table.lost(deadline)
+        if lost:
+            state.items.ring()  # whoever sleeps while this getter has a story to tell
+            whose = f"process {who}, which died" if who else "the processes that put them"
+            raise PeerLostError(
+                f"{lost} item{'s' * (lost > 1)} of this queue went with {whose}; the others' are still "
+                "there: get again"
+            )
+
+    @staticmethod
+    def _wait(state: _State, deadline: float | None, told: tuple[int, int]) -> None:
         left = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
         if left > 0:
             state.items.wait(left)
             state.items.take(4096)
-        state.table.recover()
-        who = state.table.widowed()
+        who = state.table.widowed(state.table.recover(deadline), told)
         if who:
             raise PeerLostError(
                 f"process {who} died, and no other process is there that has put into this queue; a new "
@@ -322,30 +393,28 @@ class Queue:
             raise Empty
 
     @staticmethod
-    def _take(state: _State, record: Record, deadline: float | None) -> tuple[bool, Any]:
+    def _take(state: _State, taking: Taking, deadline: float | None) -> tuple[bool, Any]:
         """The item of a claimed record. False: not now."""
+        record = taking.record
+        assert record is not None
         try:
             if record.in_channels and not state.table.is_alive(record.putter):
                 raise PeerLostError
             item = _item(state, record, _TAKE_LIMIT)
         except TimedOutError:
-            state.give_up(record)
+            state.give_up(taking)
             if deadline is not None and time.monotonic() > deadline:
                 raise Empty from None
             return False, None
         except SystemRefusedError:  # no descriptor left, say: it stays for whoever comes next
-            state.give_up(record)
             raise
         except _GONE:
-            state.table.lose(record)
+            state.table.lose(taking)
             return False, None  # and the next look tells
         except Exception:  # it can't be made here: as with multiprocessing, it is taken
-            state.table.done(record)
+            state.table.done(taking)
             raise
-        except BaseException:
-            state.give_up(record)
-            raise
-        state.table.done(record)
+        state.table.done(taking)
         return True, item
 
     def get_nowait(self) -> Any:

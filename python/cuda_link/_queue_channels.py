@@ -24,14 +24,14 @@ _SLOTS = 3  # the item, the one before it whose last reader may still be there, 
 _PATIENCE = 2.0  # seconds for a slot of a channel that nobody should use
 _REMEMBERED = 256  # channels that a getter stays connected to, or a sixteenth of its descriptors
 
-_counting = threading.Lock()
+_counting = threading.RLock()  # a collection may end a channel while this thread has it
 _cells = 0  # of this process; each takes four descriptors, and three more while somebody is connected
 
 
 def _after_fork() -> None:
     """The child has none of them, and its parent's lock may be held for ever."""
     global _counting, _cells
-    _counting, _cells = threading.Lock(), 0
+    _counting, _cells = threading.RLock(), 0
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -43,18 +43,20 @@ def _descriptors() -> int:
     return 2**30 if limit == resource.RLIM_INFINITY else limit
 
 
-def _count_one() -> None:
+def _count_one(cell: Cell) -> None:
     """A channel more. Half of the descriptors are for those who come for the items, and for the program."""
     global _cells
     most = max(_descriptors() // 8, 1)
     with _counting:
-        if _cells >= most:
-            raise SystemRefusedError(
-                f"{_cells} channels of queues are open in this process, as many as its {_descriptors()} "
-                "descriptors (ulimit -n) allow: an item with arrays has one until it is taken. Get some, "
-                "give Queue a smaller maxsize, so that put waits, or raise the limit"
-            )
-        _cells += 1
+        count = _cells
+        if count < most:
+            _cells, cell.counted = count + 1, _counting
+    if count >= most:
+        raise SystemRefusedError(
+            f"{count} channels of queues are open in this process, as many as its {_descriptors()} "
+            "descriptors (ulimit -n) allow: an item with arrays has one until it is taken. Get some, "
+            "give Queue a smaller maxsize, so that put waits, or raise the limit"
+        )
 
 
 def _count_one_less() -> None:
@@ -71,27 +73,32 @@ def channel_name(queue: int, member: int, number: int) -> str:
 class Cell:
     """A channel, on its putter's side."""
 
-    def __init__(self, number: int, place: str, exporter: ChannelExporter) -> None:
+    exporter: ChannelExporter
+    counted: Any = None
+    """The lock of the count, which is another one in each process."""
+
+    def __init__(self, number: int, place: str) -> None:
         self.number = number
         self.place = place
         """"host", or "gpu" with the device's number."""
-        self._exporter = exporter
-        self._counts = True
 
     def put(self, arrays: Any) -> int:
         """Publishes arrays. Returns what a table has to say of it: number + 1."""
-        if not self._exporter.send(arrays, timeout=_PATIENCE):
-            raise BusyError(f"channel {self._exporter.name!r}: its readers do not let go of earlier items")
+        if not self.exporter.send(arrays, timeout=_PATIENCE):
+            raise BusyError(f"channel {self.exporter.name!r}: its readers do not let go of earlier items")
         return self.number + 1
 
     def close(self) -> None:
         """Ends the channel."""
-        counted, self._counts = self._counts, False
         try:
-            self._exporter.close()
+            self.exporter.close()
         finally:
-            if counted:
-                _count_one_less()
+            self.__del__()
+
+    def __del__(self) -> None:  # the exporter has one of its own
+        counted, self.counted = self.counted, None
+        if counted is not None and counted is _counting:
+            _count_one_less()
 
 
 class Cells:
@@ -111,12 +118,10 @@ class Cells:
                     return self._free.pop(i)
             number = self._count
             self._count += 1
-        _count_one()
-        try:
-            return Cell(number, place, self._open(number, place, device, nbytes))
-        except BaseException:
-            _count_one_less()
-            raise
+        cell = Cell(number, place)
+        _count_one(cell)
+        cell.exporter = self._open(number, place, device, nbytes)
+        return cell
 
     def _open(self, number: int, place: str, device: int, nbytes: int) -> ChannelExporter:
         return open_exporter(

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from ._errors import ClosedError
+
 MEMBERS = 64  # processes at the same time; as many consumers as a channel may have
 UNLIMITED = 1024  # items of a queue without maxsize
 INLINE = 960  # bytes of an item's rest that lie in the table itself
@@ -39,6 +41,10 @@ _LIVE = 1024  # the byte that member i locks for its life is _LIVE + i
 
 # Header and members, as 64-bit words.
 _ITEMS, _LIMIT, _IDENTITY, _SERIAL, _INCARNATION, _CRASHES, _PUTTER_CRASHES, _LOST, _DEAD = range(9)
+_DEAD_MEMBER, _LOST_WITH = 9, 10
+
+_OVER = "this process is at its end, and has said goodbye to the other processes of this queue"
+_Deaths = tuple[int, int]  # all, and those of processes that have put
 
 
 class Record(NamedTuple):
@@ -61,6 +67,28 @@ class Record(NamedTuple):
         return self.host != 0 or self.gpu != 0
 
 
+class LockHeldError(Exception):
+    """A process that was stopped has the table's lock, and the time is over."""
+
+
+class Putting:
+    """An item on its way in, as far as it has come: whoever is interrupted finds here what to undo."""
+
+    place = -1
+    """In the table, once it is reserved."""
+    serial = 0
+    """Once it is there for others."""
+
+
+class Taking:
+    """An item on its way out, likewise."""
+
+    record: Record | None = None
+    """Once it is claimed."""
+    over = False
+    """It is not claimed any more."""
+
+
 class Bell:
     """A pipe whose bytes are hints that something changed; everybody has both ends in one descriptor."""
 
@@ -74,12 +102,13 @@ class Bell:
         except BlockingIOError:
             pass
 
-    def take(self, most: int = 1) -> None:
-        """Takes hints away."""
+    def take(self, most: int = 1) -> bool:
+        """Takes hints away; False: there was none. Before a look, and never behind it: what such a hint is
+        about the look may have missed, and whoever sleeps would sleep on."""
         try:
-            os.read(self.descriptor, most)
+            return bool(os.read(self.descriptor, most))
         except BlockingIOError:
-            pass
+            return False
 
     def wait(self, seconds: float) -> None:
         """Until it was rung."""
@@ -141,10 +170,19 @@ class Table:
         self._words = whole[_WORDS : _WORDS + 8 * self._count].cast("Q")
         self._records = whole[_WORDS + 8 * self._count :]
         self._items, self._space = items, space
-        self._mutex = threading.Lock()
+        self._mutex = threading.RLock()  # knows its owner, also behind an interrupt
+        self._ending = threading.Lock()  # between what this process ends alone, and its goodbye
+        self._gone = False
         self.me = 0
-        self._attach()
-        self._seen = (self._head[_CRASHES], self._head[_PUTTER_CRASHES])
+        try:
+            self._attach()
+        except BaseException:
+            if self.me and self._head[self._member(self.me % MEMBERS)] == self.me:
+                self._head[self._member(self.me % MEMBERS)] = 0  # else it would be one that died
+            self.abandon()
+            raise
+        self.told = self._deaths()
+        """Deaths that some get of this process has told."""
 
     # ---- locks
 
@@ -156,6 +194,8 @@ class Table:
         return True
 
     def _is_locked(self, byte: int) -> bool:
+        if self._gone:
+            raise ClosedError(_OVER)
         asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, byte, 1, 0)
         answer = fcntl.fcntl(self._locks, fcntl.F_OFD_GETLK, asked)
         return bool(struct.unpack("hhqqi4x", answer)[0] != fcntl.F_UNLCK)
@@ -163,22 +203,42 @@ class Table:
     @contextmanager
     def _locked(self, deadline: float | None = None) -> Iterator[None]:
         """Held for some microseconds, by a process that was stopped in them for longer. Errors:
-        TimeoutError."""
+        LockHeldError; ClosedError."""
+        if self._is_mine():
+            raise RuntimeError(
+                "a signal came in the middle of a call of this queue, and its handler calls it"
+            )
+        try:
+            self._lock(deadline)
+            yield
+        finally:
+            try:
+                self._unlock()
+            except BaseException:  # an interrupt; the others wait for this lock
+                self._unlock()
+                raise
+
+    def _is_mine(self) -> bool:
+        owned: bool = self._mutex._is_owned()  # type: ignore[attr-defined]
+        return owned
+
+    def _lock(self, deadline: float | None) -> None:
         left = -1 if deadline is None else max(deadline - time.monotonic(), 0.01)
         if not self._mutex.acquire(timeout=left):
-            raise TimeoutError
-        try:
-            nap = 1e-5
-            while not self._lock_byte(0, fcntl.F_WRLCK):
-                if deadline is not None and nap > 0.001 and time.monotonic() > deadline:
-                    raise TimeoutError
-                time.sleep(nap)
-                nap = min(nap * 1.5, 0.002)
-            try:
-                yield
-            finally:
+            raise LockHeldError
+        nap = 1e-5
+        while not self._gone and not self._lock_byte(0, fcntl.F_WRLCK):
+            if deadline is not None and nap > 0.001 and time.monotonic() > deadline:
+                raise LockHeldError
+            time.sleep(nap)
+            nap = min(nap * 1.5, 0.002)
+        if self._gone:
+            raise ClosedError(_OVER)
+
+    def _unlock(self) -> None:
+        if self._is_mine():
+            if self._locks >= 0:
                 self._lock_byte(0, fcntl.F_UNLCK)
-        finally:
             self._mutex.release()
 
     # ---- members
@@ -204,22 +264,27 @@ class Table:
 
     def detach(self) -> None:
         """Says goodbye. Items of this process that are in its channels are given up."""
-        with self._locked():
+        with self._locked(), self._ending:
+            self._gone = True
             self._requeue_claims_of(self.me)
             self._drop_items_of(self.me)
             self._head[self._member(self.me % MEMBERS)] = 0
+            self._lock_byte(_LIVE + self.me % MEMBERS, fcntl.F_UNLCK)  # here: the place may be the last one
         self.abandon()
         self._space.ring()
 
     def abandon(self) -> None:
         """Lets go of locks and descriptor without a word."""
+        self._gone = True
         descriptor, self._locks = self._locks, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def will_put(self) -> None:
         """From now on its death matters to getters."""
-        self._head[self._member(self.me % MEMBERS) + 2] = 1
+        with self._ending:
+            if not self._gone:
+                self._head[self._member(self.me % MEMBERS) + 2] = 1
 
     def is_alive(self, who: int) -> bool:
         """Is this member still there?"""
@@ -238,10 +303,15 @@ class Table:
 
     # ---- the dead
 
-    def recover(self) -> None:
-        """Looks for members that died, and puts right what they left."""
-        with self._locked():
+    def recover(self, deadline: float | None = None) -> _Deaths:
+        """Looks for members that died, and puts right what they left. Returns how many died so far. Errors:
+        LockHeldError."""
+        with self._locked(deadline):
             self._recover()
+            return self._deaths()
+
+    def _deaths(self) -> _Deaths:
+        return self._head[_CRASHES], self._head[_PUTTER_CRASHES]
 
     def _recover(self) -> None:
         for i in range(MEMBERS):
@@ -251,10 +321,9 @@ class Table:
 
     def _bury(self, index: int, who: int) -> None:
         self._requeue_claims_of(who)
-        lost = self._drop_items_of(who)
         place = self._member(index)
-        self._head[_DEAD] = self._head[place + 1]
-        self._head[_LOST] += lost
+        self._head[_DEAD], self._head[_DEAD_MEMBER] = self._head[place + 1], who
+        self._add_lost(self._drop_items_of(who), who)
         self._head[_CRASHES] += 1
         self._head[_PUTTER_CRASHES] += self._head[place + 2]
         self._head[place] = 0
@@ -277,26 +346,36 @@ class Table:
                 lost += word != _RESERVED
         return lost
 
-    def lost(self) -> tuple[int, int]:
-        """Items that went with a process that died, and its pid; told once to one getter."""
+    def _add_lost(self, count: int, who: int) -> None:
+        """Items that went with a member; its pid is known when it was the last one that died."""
+        if not count:
+            return
+        pid = self._head[_DEAD] if self._head[_DEAD_MEMBER] == who else 0
+        others = self._head[_LOST] and self._head[_LOST_WITH] != pid
+        self._head[_LOST_WITH] = 0 if others else pid
+        self._head[_LOST] += count
+
+    def lost(self, deadline: float | None = None) -> tuple[int, int]:
+        """Items that went with their putters, and the pid if it was one, and died; told once to one getter.
+        Errors: LockHeldError."""
         if not self._head[_LOST]:
             return 0, 0
-        with self._locked():
+        with self._locked(deadline):
             found, self._head[_LOST] = self._head[_LOST], 0
-            return found, self._head[_DEAD]
+            return found, self._head[_LOST_WITH]
 
-    def widowed(self) -> int:
-        """The pid of a process that died, when nothing waits and nobody is left who may put; told once per
-        death."""
-        deaths = (self._head[_CRASHES], self._head[_PUTTER_CRASHES])
-        if deaths == self._seen or self.queued():
+    def widowed(self, deaths: _Deaths, told: _Deaths) -> int:
+        """The pid of a process that died, when nothing waits and nobody is left who may put. deaths: as
+        recover says; told: those of which this getter knows. As long as somebody is left, or something
+        waits, they stay to be told."""
+        if deaths == told or self.queued():
             return 0
-        putter_died = deaths[1] > self._seen[1]  # else whoever is there may put, who never did too
+        putter_died = deaths[1] > told[1]  # else whoever is there may put, who never did too
         alone = not self._head[self._member(self.me % MEMBERS) + 2] and not self.others(putters=putter_died)
-        if alone and self.queued():  # of one that left since the first look: it comes first
+        if not alone or self.queued():  # of one that left since the first look: it comes first
             return 0
-        self._seen = deaths
-        return self._head[_DEAD] if alone else 0
+        self.told = deaths
+        return self._head[_DEAD]
 
     # ---- items
 
@@ -317,39 +396,46 @@ class Table:
         """Is there no room for one more?"""
         return bisect_left(sorted(self._words), _CLAIMED) >= self.limit
 
-    def reserve(self, deadline: float | None) -> int:
-        """A place for an item; -1: the queue is full. Errors: TimeoutError."""
+    def reserve(self, putting: Putting, deadline: float | None) -> bool:
+        """A place for an item; False: the queue is full. Errors: LockHeldError."""
+        hinted = self._space.take(4096)
         with self._locked(deadline):
             words = list(self._words)
-            if bisect_left(sorted(words), _CLAIMED) >= self.limit or _FREE not in words:
-                return -1
+            room = self.limit - bisect_left(sorted(words), _CLAIMED)
+            if room <= 0 or _FREE not in words:
+                return False
             index = words.index(_FREE)
             _FIELDS.pack_into(self._records, index * _RECORD, self.me, 0, 0, 0, 0)
-            self._words[index] = _RESERVED
-        self._space.take()
-        return index
+            self._words[index], putting.place = _RESERVED, index
+        if hinted and room > 1:
+            self._space.ring()  # the hints were for others, too
+        return True
 
-    def commit(self, index: int, host: int, gpu: int, rest: bytes | None) -> int:
-        """The item is there. Returns its serial number."""
+    def commit(
+        self, putting: Putting, host: int, gpu: int, rest: bytes | None, deadline: float | None
+    ) -> None:
+        """The item is there. Errors: LockHeldError."""
+        index = putting.place
         size = IN_FRAME if rest is None else len(rest)
-        _FIELDS.pack_into(self._records, index * _RECORD, self.me, 0, host, gpu, size)
-        if rest:
-            start = index * _RECORD + _FIELDS.size
-            self._records[start : start + len(rest)] = rest
-        with self._locked():
-            self._head[_SERIAL] += 1
-            serial = self._words[index] = self._head[_SERIAL]
+        with self._locked(deadline):
+            _FIELDS.pack_into(self._records, index * _RECORD, self.me, 0, host, gpu, size)
+            if rest:
+                start = index * _RECORD + _FIELDS.size
+                self._records[start : start + len(rest)] = rest
+            self._head[_SERIAL] = serial = self._head[_SERIAL] + 1
+            self._words[index], putting.serial = serial, serial
         self._items.ring()
-        return serial
 
     def is_there(self, index: int, serial: int) -> bool:
         """Is that item still queued, or being taken?"""
         return self._words[index] in (serial, serial + _CLAIMED)
 
-    def claim(self, deadline: float | None, avoid: set[int]) -> Record | None:
-        """The oldest item, for this process alone; not of the putters in `avoid`. Errors: TimeoutError."""
+    def claim(self, taking: Taking, deadline: float | None, avoid: set[int]) -> Record | None:
+        """The oldest item, for this process alone; not of the putters in `avoid`. Errors:
+        LockHeldError."""
         if min(self._words) >= _RESERVED:
             return None
+        self._items.take()
         with self._locked(deadline):
             words = [w for w in self._words if w < _RESERVED]
             for serial in sorted(words):
@@ -358,35 +444,45 @@ class Table:
                 if record.putter in avoid:
                     continue
                 struct.pack_into("=Q", self._records, index * _RECORD + 8, self.me)
-                self._words[index] = serial + _CLAIMED
+                self._words[index], taking.record = serial + _CLAIMED, record
                 break
-            else:
-                return None
-        self._items.take()
-        if len(words) > 1:
+        if len(words) > (taking.record is not None):
             self._items.ring()  # whoever drained the bell took the others' hints too
-        self._space.ring()
-        return record
+        if taking.record is not None:
+            self._space.ring()
+        return taking.record
 
-    def done(self, record: Record) -> None:
+    def _free(self, taking: Taking, word: int) -> None:
+        """What is claimed becomes this word, if it is claimed by this process still."""
+        with self._ending:
+            if taking.record is not None and not taking.over and not self._gone:
+                self._words[taking.record.place], taking.over = word, True
+
+    def done(self, taking: Taking) -> None:
         """The claimed item was taken."""
-        self._words[record.place] = _FREE
+        self._free(taking, _FREE)
         self._space.ring()
 
-    def lose(self, record: Record) -> None:
+    def lose(self, taking: Taking) -> None:
         """The claimed item went with its putter; so did others, if that one died."""
         with self._locked():
-            self._words[record.place] = _FREE
-            self._head[_LOST] += 1
             self._recover()
+            if taking.record is not None and not taking.over:
+                self._add_lost(1, taking.record.putter)
+                self._words[taking.record.place], taking.over = _FREE, True
         self._space.ring()
 
-    def undo(self, record: Record) -> None:
-        """The claimed item was not taken: it is queued again, where it was."""
-        self._words[record.place] = record.serial
-        self._items.ring()
+    def undo(self, taking: Taking) -> None:
+        """If an item was claimed and not taken, it is queued again, where it was."""
+        if taking.record is not None and not taking.over:
+            self._free(taking, taking.record.serial)
+            self._items.ring()
 
-    def cancel(self, index: int) -> None:
+    def cancel(self, putting: Putting) -> None:
         """Gives a reserved place back."""
-        self._words[index] = _FREE
+        if putting.place < 0:
+            return
+        with self._ending:
+            if not putting.serial and not self._gone:
+                self._words[putting.place], putting.place = _FREE, -1
         self._space.ring()

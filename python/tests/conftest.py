@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import subprocess
@@ -47,6 +48,24 @@ def runtime_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
         patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
         patch.delenv("XDG_RUNTIME_DIR", raising=False)
         yield directory
+
+
+@pytest.fixture
+def start():
+    """Starts processes; none is left at the end."""
+    spawn = multiprocessing.get_context("spawn")
+    started = []
+
+    def begin(target, *arguments):
+        process = spawn.Process(target=target, args=arguments, daemon=True)
+        process.start()
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.join()
 
 
 def run_python(

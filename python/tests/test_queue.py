@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import queue as standard
@@ -19,30 +18,7 @@ import numpy as np
 import pytest
 from conftest import LIMIT, run_python
 from cuda_link import _queue, _queue_channels
-
-SPAWN = multiprocessing.get_context("spawn")
-BIG = 100_000  # bytes; far too large for a pipe or for the table
-
-
-def array(number: int) -> np.ndarray:
-    return np.full(BIG // 8, number)
-
-
-@pytest.fixture
-def start():
-    """Starts processes; none is left at the end."""
-    started = []
-
-    def begin(target, *arguments):
-        process = SPAWN.Process(target=target, args=arguments, daemon=True)
-        process.start()
-        started.append(process)
-        return process
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.join()
+from queues import Passed, array
 
 
 def same(got, put):
@@ -235,8 +211,9 @@ def test_the_count_of_channels_is_right_after_a_failed_close():
             raise KeyboardInterrupt
 
     before = _queue_channels._cells
-    _queue_channels._count_one()
-    cell = _queue_channels.Cell(0, "host", Exporter())
+    cell = _queue_channels.Cell(0, "host")
+    cell.exporter = Exporter()
+    _queue_channels._count_one(cell)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             cell.close()
@@ -669,21 +646,3 @@ def test_too_many_processes():
         pickle.loads(pickle.dumps(Passed(queue)))
     del copies
     pickle.loads(pickle.dumps(Passed(queue)))
-
-
-class Passed:
-    """Rebuilds a queue in the same process: as if it were another one's."""
-
-    def __init__(self, queue):
-        self.descriptors = tuple(os.dup(descriptor) for descriptor in queue._descriptors.all)
-
-    def __reduce__(self):
-        return _queue._rebuild, tuple(Handle(descriptor) for descriptor in self.descriptors)
-
-
-class Handle:
-    def __init__(self, descriptor):
-        self.descriptor = descriptor
-
-    def detach(self):
-        return self.descriptor
