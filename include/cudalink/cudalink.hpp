@@ -523,6 +523,9 @@ public:
   cudalink_importer get() const noexcept { return handle_.raw; }
 
   /* `on`: the stream that will use the frame; with gpu_wait it is also the one that waits. */
+  status wait_producer(nanoseconds timeout) {
+    return status(cudalink_importer_wait_producer(get(), timeout.count()));
+  }
   result<frame> acquire(stream on, nanoseconds timeout) {
     return detail::fill<frame>([&](frame &taken) {
       taken.stream_ = on;

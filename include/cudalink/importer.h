@@ -89,6 +89,12 @@ typedef struct cudalink_importer_spec {
 CUDALINK_API int cudalink_importer_open(cudalink_importer *importer,
                                         const cudalink_importer_spec *spec);
 
+/* Waits at most `timeout` ns until the importer has joined a producer, as open does with an open_timeout: for who
+ * looks at other things meanwhile, a signal say. OK at once when it has joined, also one that has gone since. A refusal
+ * stays to be told by acquire. Errors: as open's with an open_timeout; CLOSED (also when another thread closes the
+ * importer meanwhile). Any number of threads may wait. */
+CUDALINK_API int cudalink_importer_wait_producer(cudalink_importer importer, int64_t timeout);
+
 /* Takes the next frame by the importer's policy, waiting at most `timeout` ns.
  *
  * `stream` says where the pixels will be used: with COMPLETE the call returns when they are

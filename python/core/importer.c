@@ -19,6 +19,17 @@ static PyObject *importer_open(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(importer.id);
 }
 
+static PyObject *importer_wait_producer(PyObject *module, PyObject *arguments) {
+  cudalink_importer importer;
+  long long timeout;
+  if (!PyArg_ParseTuple(arguments, "IL", &importer.id, &timeout)) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_importer_wait_producer(importer, timeout);
+  Py_END_ALLOW_THREADS;
+  return core_answer(module, status);
+}
+
 /* The frame goes back when there is no memory for a hold. */
 static int hold(struct core_taken *taken) {
   int status = cudalink_hold_take(&taken->hold, &taken->frame);
@@ -102,6 +113,7 @@ static PyObject *importer_close(PyObject *module, PyObject *arguments) {
 
 PyMethodDef core_importer_methods[] = {
     {"importer_open", importer_open, METH_VARARGS, NULL},
+    {"importer_wait_producer", importer_wait_producer, METH_VARARGS, NULL},
     {"importer_acquire", importer_acquire, METH_VARARGS, NULL},
     {"importer_wait_next", importer_wait_next, METH_VARARGS, NULL},
     {"importer_descriptor", importer_descriptor, METH_VARARGS, NULL},

@@ -12,7 +12,14 @@ from . import _abi, _arguments, _streams, _wait
 from ._backend import low
 from ._description import LayoutCache
 from ._end import End
-from ._errors import BusyError, EndedError, PeerLostError, TimedOutError, TooManyFramesError
+from ._errors import (
+    BusyError,
+    ChannelNotFoundError,
+    EndedError,
+    PeerLostError,
+    TimedOutError,
+    TooManyFramesError,
+)
 from ._frame import Frame
 from ._readable import closing, readable
 from ._statistics import ImporterStatistics, importer_statistics
@@ -56,6 +63,11 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
         self._once = once
         self._keep(Held())
         self._descriptor = -1
+
+    def _wait_producer(self, limit: int) -> None:
+        _wait.wait(
+            lambda ns: low.importer_wait_producer(self._id, ns), limit, (TimedOutError, ChannelNotFoundError)
+        )
 
     # ---- frames
 
@@ -189,6 +201,20 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
 low.taker_offer(ChannelImporter, Frame)
 
 
+def opened(name: str, spec: _abi.ImporterSpec, once: bool) -> ChannelImporter:
+    """A channel of which all but the name is in the spec. Ctrl-C ends the wait for its producer."""
+    limit, spec.open_timeout = spec.open_timeout, 0
+    importer = ChannelImporter(name, low.importer_open(spec), spec.hold, once)
+    if limit == 0:
+        return importer
+    try:
+        importer._wait_producer(limit)
+    except BaseException:
+        importer.close()
+        raise
+    return importer
+
+
 def open_importer(
     name: str,
     *,
@@ -246,4 +272,4 @@ def open_importer(
         spin=_wait.limited("spin", spin),
     )
     spec.size = _abi.size(spec)
-    return ChannelImporter(name, low.importer_open(spec), hold, once)
+    return opened(name, spec, once)

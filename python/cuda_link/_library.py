@@ -64,6 +64,7 @@ _SIGNATURES = {
     "cudalink_exporter_slot_address": (c_int, _ID, c_uint32, POINTER(c_void_p)),
     "cudalink_exporter_close": (c_int, _ID),
     "cudalink_importer_open": (c_int, POINTER(_ID), _BUFFER),
+    "cudalink_importer_wait_producer": (c_int, _ID, c_int64),
     "cudalink_importer_acquire": (c_int, _ID, _abi.Stream, c_int64, POINTER(_abi.Frame)),
     "cudalink_importer_wait_next": (c_int, _ID, _abi.Stream, c_int64, POINTER(_abi.Frame)),
     "cudalink_importer_descriptor": (c_int, _ID, POINTER(c_int)),

@@ -228,6 +228,10 @@ def importer_open(spec: Any) -> int:
     return importer.value
 
 
+def importer_wait_producer(importer: int, timeout: int) -> None:
+    _check(library.cudalink_importer_wait_producer(importer, timeout))
+
+
 def _take(
     function: Any, importer: int, kind: int, handle: int, timeout: int, held: Held, lease: type[Lease]
 ) -> Lease:

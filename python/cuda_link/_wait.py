@@ -45,7 +45,11 @@ def limited(name: str, seconds: float) -> int:
     return limit
 
 
-def wait(call: Callable[[int], Result], timeout: int, again: type[Exception] = TimedOutError) -> Result:
+def wait(
+    call: Callable[[int], Result],
+    timeout: int,
+    again: type[Exception] | tuple[type[Exception], ...] = TimedOutError,
+) -> Result:
     """call(ns) until it does not say `again`, or the time is over."""
     if timeout <= SLICE:
         return call(timeout)

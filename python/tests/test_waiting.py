@@ -359,6 +359,38 @@ def test_ctrl_c_ends_a_wait():
     assert (out, errors, waiting.returncode) == ("stopped\n", "", 0)
 
 
+WAITS_FOR_A_PRODUCER = """
+import cuda_link
+from cuda_link._backend import low
+from cuda_link._importer import ChannelImporter
+
+closed, close, call = [], ChannelImporter.close, low.importer_wait_producer
+
+
+def wait(*arguments):
+    print("ready", flush=True)
+    return call(*arguments)
+
+
+low.importer_wait_producer = wait
+ChannelImporter.close = lambda importer: closed.append(close(importer))
+try:
+    cuda_link.open_importer("nobody", timeout=TIMEOUT)
+except KeyboardInterrupt:
+    print("stopped", len(closed), flush=True)
+"""
+
+
+@pytest.mark.parametrize("timeout", [None, 1000])
+def test_ctrl_c_ends_the_wait_for_a_producer(timeout):
+    """And nothing stays open of it."""
+    waiting = start_python(WAITS_FOR_A_PRODUCER.replace("TIMEOUT", repr(timeout)))
+    assert waiting.stdout.readline() == "ready\n"
+    waiting.send_signal(signal.SIGINT)
+    out, errors = waiting.communicate(timeout=LIMIT)
+    assert (out.replace("ready\n", ""), errors, waiting.returncode) == ("stopped 1\n", "", 0)
+
+
 @pytest.mark.skipif(cuda_link.backend.name != "pure", reason="C returns a frame or raises")
 @pytest.mark.parametrize("what", ["acquire", "frame"])
 def test_ctrl_c_that_comes_with_a_frame_keeps_none(pair, monkeypatch, what):

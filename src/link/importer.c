@@ -203,23 +203,38 @@ static bool is_usable(struct link_importer *importer) {
   return importer->spec.isolated || link_mapping_any(attachment);
 }
 
-/* Waits for a producer; what it answered instead is the error. */
+/* Waits for a producer; what it answered instead is the error. With the mutex, which it lets go of meanwhile. */
 static int wait_joined(struct link_importer *importer, uint64_t deadline) {
   for (;;) {
-    pthread_mutex_lock(&importer->object.mutex);
     uint32_t seen = atomic_load(&importer->changed);
+    if (importer->closing)
+      return error_set(CUDALINK_ERROR_CLOSED, "channel '%s': the importer was closed meanwhile",
+                       importer->name);
     int tried = importer->attachment ? 1 : link_reader_try(importer);
-    bool joined = is_usable(importer);
-    uint64_t until = link_reader_look_at(importer);
-    int refusal = importer->refusal;
-    if (refusal) error_set(refusal, "channel '%s': %s", importer->name, importer->refusal_text);
-    pthread_mutex_unlock(&importer->object.mutex);
-    if (joined) return CUDALINK_OK;
-    if (refusal) return refusal;
+    if (is_usable(importer)) return CUDALINK_OK;
+    if (importer->refusal)
+      return error_set(importer->refusal, "channel '%s': %s", importer->name,
+                       importer->refusal_text);
     if (tried < 0) return tried;
+    uint64_t until = link_reader_look_at(importer);
     if (os_now() >= deadline) return no_producer(importer);
+    pthread_mutex_unlock(&importer->object.mutex);
     os_sleep_on(&importer->changed, seen, until < deadline ? until : deadline, false);
+    pthread_mutex_lock(&importer->object.mutex);
   }
+}
+
+int cudalink_importer_wait_producer(cudalink_importer handle, int64_t timeout) {
+  int status;
+  struct link_importer *importer =
+      link_importer_lock(handle, "cudalink_importer_wait_producer", &status);
+  if (!importer) return status;
+  importer->inside++; /* keeps the record while this call sleeps */
+  status = wait_joined(importer, os_deadline(timeout));
+  importer->inside--;
+  if (importer->closing) service_post(&importer->work);
+  link_object_unlock(importer);
+  return status;
 }
 
 int cudalink_importer_open(cudalink_importer *handle, const cudalink_importer_spec *given) {
@@ -246,7 +261,7 @@ int cudalink_importer_open(cudalink_importer *handle, const cudalink_importer_sp
   memcpy(importer->file, file, sizeof importer->file);
   cudalink_importer opened = {atomic_load(&importer->object.id)};
   service_call(start_inside, importer);
-  if (spec.open_timeout > 0) status = wait_joined(importer, os_deadline(spec.open_timeout));
+  if (spec.open_timeout > 0) status = cudalink_importer_wait_producer(opened, spec.open_timeout);
   if (status == CUDALINK_OK) {
     *handle = opened;
     return CUDALINK_OK;

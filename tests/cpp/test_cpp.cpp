@@ -82,6 +82,7 @@ static void check_frame(const cudalink::frame &frame, int number) {
 
 static void consume() {
   cudalink::importer importer = open_importer();
+  importer.wait_producer(30s).value();
   for (int number = 1; number <= frames; number++) {
     /* Holds one frame at most: the one of the turn before is given back by its destructor. */
     cudalink::frame frame = importer.acquire(stream::complete(), 30s).value();

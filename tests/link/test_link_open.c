@@ -315,6 +315,51 @@ static void a_consumer_may_come_first(void **state) {
   }
 }
 
+static void *wait_for_ever(void *context) {
+  const cudalink_importer *importer = context;
+  return (void *)(intptr_t)cudalink_importer_wait_producer(*importer, FOREVER);
+}
+static int waited_for(pthread_t thread) {
+  void *status;
+  pthread_join(thread, &status);
+  return (int)(intptr_t)status;
+}
+/* As open waits, for an importer that is open. */
+static void a_producer_is_waited_for(void **state) {
+  (void)state;
+  pthread_t thread;
+  cudalink_importer importer;
+  cudalink_exporter exporter;
+  cudalink_importer_spec spec = fine();
+  assert_ok(cudalink_importer_open(&importer, &spec));
+  assert_status(CUDALINK_ERROR_NOT_FOUND, cudalink_importer_wait_producer(importer, 0));
+  assert_said("cudalink send");
+  assert_status(CUDALINK_ERROR_NOT_FOUND, cudalink_importer_wait_producer(importer, MILLISECOND));
+  assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, &importer), 0);
+  test_open(&exporter);
+  assert_ok(waited_for(thread));
+  assert_ok(cudalink_importer_wait_producer(importer, 0));
+  test_send(exporter);
+  test_pass(importer);
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_status(CUDALINK_ERROR_CLOSED, cudalink_importer_wait_producer(importer, 0));
+}
+
+static void a_close_ends_the_wait_for_a_producer(void **state) {
+  (void)state;
+  for (int i = 0; i < 50; i++) {
+    pthread_t thread;
+    cudalink_importer importer;
+    cudalink_importer_spec spec = fine();
+    assert_ok(cudalink_importer_open(&importer, &spec));
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, &importer), 0);
+    if (i % 2) sched_yield();
+    assert_ok(cudalink_importer_close(importer));
+    assert_status(CUDALINK_ERROR_CLOSED, waited_for(thread));
+  }
+}
+
 /* 64 consumers, and a clear no to the next. */
 static void a_full_house(void **state) {
   (void)state;
@@ -404,6 +449,8 @@ static const struct CMUnitTest tests[] = {
     test_case(wrong_importers),
     test_case(nobody_there),
     test_case(a_consumer_may_come_first),
+    test_case(a_producer_is_waited_for),
+    test_case(a_close_ends_the_wait_for_a_producer),
     test_case(a_full_house),
     test_case(sixteen_groups),
     test_case(shorter_specs_are_older),

@@ -14,7 +14,7 @@ from .. import _abi, _description, _wait
 from .._backend import low
 from .._errors import ChannelNotFoundError, CudaLinkError, NameInUseError, ProtocolError, RefusedError
 from .._exporter import ChannelExporter
-from .._importer import ChannelImporter
+from .._importer import ChannelImporter, opened
 from .layout import MAGIC, DtypeCodec, SHMLayout, read_magic, read_num_slots
 from .policies import ExportPolicy, ImportPolicy
 from .values import FrameSpec, ImportSpec
@@ -191,4 +191,4 @@ def _open_importer(spec: ImportSpec, policy: ImportPolicy, timeout: float) -> Ch
         wire=WIRES[check_wire(policy.wire)],
     )
     raw.size = _abi.size(raw)
-    return ChannelImporter(spec.shm_name, low.importer_open(raw), policy.hold, once)
+    return opened(spec.shm_name, raw, once)
