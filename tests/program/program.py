@@ -78,12 +78,12 @@ class ProgramTest(unittest.TestCase):
     def run_json(self, *arguments, code=0, **options):
         return json.loads(self.run_program(*arguments, "--json", code=code, **options)[0])
 
-    def ask(self, *arguments):
+    def ask(self, *arguments, **options):
         """What a command says of channels whose producers live. It gives each one 0.3 s to answer, which
         is little where others have the processors: then it is asked again."""
         end = time.monotonic() + LIMIT
         while True:
-            process = self.start(*arguments)
+            process = self.start(*arguments, **options)
             out, errors = process.communicate(timeout=LIMIT)
             has_answers = b"silent" not in out and b"does not answer" not in errors
             if has_answers or time.monotonic() > end:

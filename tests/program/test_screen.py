@@ -149,10 +149,16 @@ class Screen(TmuxTest):
         """Wide letters keep the columns apart; controls are shown, not obeyed."""
         senders = [self.send(name) for name in ("日本", "ümläut", "\x1b[2J")]
         self.open(80)
-        self.wait_screen(r"^\\x1b\[2J +live ")
-        lines = [line for line in self.lines() if " live " in line]
+        lines = []
+
+        def all_are_live():  # on one screen: on the next one of them may be silent
+            lines[:] = [line for line in self.lines() if " live " in line]
+            return len(lines) == 3
+
+        self.wait_for(all_are_live, "three channels")
+        self.assertTrue(any(line.startswith("\\x1b[2J ") for line in lines), lines)
         places = {len(line[: line.index("live")].replace("日", "xx").replace("本", "xx")) for line in lines}
-        self.assertEqual((len(lines), len(places)), (3, 1), self.screen())
+        self.assertEqual(len(places), 1, lines)
         self.quit()
         for sender in senders:
             self.interrupt(sender)
