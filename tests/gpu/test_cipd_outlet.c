@@ -436,13 +436,19 @@ TEST(outlet_only_flow, 60) { flow(true); }
 TEST(outlet_only_waits_for_its_own_work, 30) {
   struct outlet outlet;
   cudalink_slot slot;
+  void *memory;
   start(&outlet);
+  CU(cuMemHostAlloc(&memory, 64, CU_MEMHOSTALLOC_DEVICEMAP));
+  _Atomic int *gate = memory;
+  atomic_store(gate, 0);
   CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = 1, .cipd_slots = 2}));
-  CHECK_OK(give_after(&outlet, 300 * MILLISECOND));
+  CU(cuStreamWaitValue32(outlet.stream, (CUdeviceptr)(uintptr_t)gate, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  CHECK_OK(give_after(&outlet, 200 * MILLISECOND));
   give(&outlet);
   CHECK_STATUS(cudalink_exporter_begin(outlet.exporter, &outlet.description, 0, &slot),
                CUDALINK_ERROR_BUSY);
   CHECK_CONTAINS(cudalink_last_error(), "2 frames ago");
+  atomic_store(gate, 1);
   give(&outlet); /* waits */
   CHECK_EQUAL(statistics_of(&outlet).dropped, 1);
   CHECK_STATUS(cudalink_exporter_wait_consumers(outlet.exporter, 1, 0), CUDALINK_ERROR_UNSUPPORTED);

@@ -16,6 +16,7 @@ import tables
 from capsules import get_pointer
 from cuda_link import _abi, _plan
 from test_gpu import (  # noqa: F401 (fixtures)
+    LIMIT,
     SHAPE,
     Blocked,
     exporter,
@@ -352,5 +353,5 @@ def test_garbage_is_collected_while_something_is_kept(relay, array, monkeypatch)
     del other
     sending = threading.Thread(target=send, daemon=True)
     sending.start()
-    sending.join(10)
+    sending.join(LIMIT)
     assert not sending.is_alive() and closed == [True]
