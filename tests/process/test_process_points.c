@@ -138,7 +138,7 @@ TEST(field_p02, 120) {
 
 /* The same for a consumer: the producer goes on, and what it may have held is free. */
 static void die_while_joining(const char *options) {
-  struct process *producer = start_producer("slots=3 max_slots=3 hold_ms=600000 begin_ms=5000");
+  struct process *producer = start_producer("slots=3 max_slots=3 hold_ms=600000 begin_ms=30000");
   int64_t point = 1;
   process_tell(producer, "run 1");
   for (bool killed = true; killed; point += 1 + (int64_t)random_below(3)) {
@@ -202,7 +202,7 @@ TEST(producer_dies_at_instructions, 120) {
 /* A consumer dies at an instruction of acquire, check, release: the producer never lacks a slot. */
 static void taker_dies(const char *policy) {
   struct process *producer = start_producer("slots=3 max_slots=3 bytes=256 hold_ms=600000 "
-                                            "begin_ms=5000");
+                                            "begin_ms=30000");
   char options[64];
   snprintf(options, sizeof options, "policy=%s", policy);
   /* Slowly: a consumer that is stepped takes milliseconds from the look to the lease. */
