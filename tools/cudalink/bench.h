@@ -161,8 +161,8 @@ struct bench_scene {
     _Alignas(64) _Atomic uint64_t taken; /* last frame that this consumer had and gave back */
     int32_t pid;
   } seats[BENCH_MAX_CONSUMERS];
-  char text[256]; /* the first failure */
-  _Atomic uint32_t failed, left_out;
+  char text[256];                             /* the first failure */
+  _Atomic uint32_t telling, failed, left_out; /* failed: the text is whole */
   uint32_t value_count;
   double values[BENCH_MAX_VALUES];
 };

@@ -25,24 +25,27 @@
 
 /* ---- failures and values -------------------------------------------------------------------- */
 
-static void keep_text(struct bench_scene *scene, const char *format, va_list arguments) {
-  if (atomic_fetch_add(&scene->failed, 1)) return; /* the first one counts */
+/* Once `failed` is seen, whoever still writes may be killed: so it comes behind the text. */
+static void keep_text(struct bench_scene *scene, uint32_t left_out, const char *format,
+                      va_list arguments) {
+  if (atomic_exchange(&scene->telling, 1)) return; /* the first one counts */
   vsnprintf(scene->text, sizeof scene->text, format, arguments);
+  atomic_store(&scene->left_out, left_out);
+  atomic_store(&scene->failed, 1);
 }
 
 int bench_fail(struct bench_scene *scene, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  keep_text(scene, format, arguments);
+  keep_text(scene, 0, format, arguments);
   va_end(arguments);
   return BENCH_FAILED;
 }
 
 int bench_leave_out(struct bench_scene *scene, const char *format, ...) {
   va_list arguments;
-  if (!atomic_load(&scene->failed)) atomic_store(&scene->left_out, 1);
   va_start(arguments, format);
-  keep_text(scene, format, arguments);
+  keep_text(scene, 1, format, arguments);
   va_end(arguments);
   return BENCH_FAILED;
 }
@@ -138,16 +141,18 @@ static void wait_all(struct bench_scene *scene, pid_t *pids, uint32_t count) {
   for (uint32_t i = 0; i < count; i++)
     left += pids[i] > 0;
   while (left) {
+    int end = BENCH_OK;
     for (uint32_t i = 0; i < count; i++) {
       int status;
       if (pids[i] <= 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
       pids[i] = 0;
       left--;
       if (WIFSIGNALED(status))
-        bench_fail(scene, "a process of the measurement died of signal %d", WTERMSIG(status));
+        end = bench_fail(scene, "a process of the measurement died of signal %d", WTERMSIG(status));
     }
-    if (cudalink_now() > limit) bench_fail(scene, "the measurement took too long");
-    if (stop_requested()) bench_fail(scene, "a signal ended it");
+    if (cudalink_now() > limit) end = bench_fail(scene, "the measurement took too long");
+    if (stop_requested()) end = bench_fail(scene, "a signal ended it");
+    if (end != BENCH_OK) atomic_store(&scene->failed, 1); /* the one that was telling may be dead */
     if (atomic_load(&scene->failed))
       for (uint32_t i = 0; i < count; i++)
         if (pids[i] > 0) kill(pids[i], SIGKILL);
