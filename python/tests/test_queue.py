@@ -478,9 +478,8 @@ def test_a_killed_putter(start):
 
 def put_and_fork(queue, ready):
     queue.put(array(1))
-    child = os.fork()
-    if child:
-        ready.put(child)
+    if os.fork() == 0:
+        ready.put(os.getpid())  # it says so itself: until it runs, it has its parent's locks
     signal.pause()
 
 
@@ -607,6 +606,9 @@ def test_a_stopped_getter_and_a_stopped_putter(start):
     for number in range(5):
         queue.put(array(number), timeout=LIMIT)
         assert queue.get(timeout=LIMIT)[0] == number
+    for process in (getter, putter):  # they may have been stopped with the lock that the end of `more` takes
+        process.kill()
+        process.join()
 
 
 def take_for_ever(queue, answers):
