@@ -46,7 +46,8 @@ def run(name: str, directory: Path, **variables: str) -> str:
     command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
     command += ["--frames", str(FEWER), "--width", "64", "--height", "48"]
     environment = dict(os.environ, TMPDIR=str(directory), **variables)
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environment)
+    limit = 4 * LIMIT  # two processes may import torch
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout + ended.stderr
     left = [path.name for path in directory.iterdir()]
     assert left == [], "an example left files of channels behind"
