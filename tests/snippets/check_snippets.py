@@ -112,7 +112,8 @@ class Runner:
         self.environment["TMPDIR"] = str(self.folder)
         self.environment.pop("XDG_RUNTIME_DIR", None)
         self.environment["FAKECUDA_DELAY_US"] = "3000"  # who names the wrong stream reads too early
-        self.segment = f"cudalink_snippets_{os.getpid()}"  # of nobody else, and removed at the end
+        # Of nobody else, removed at the end; other tests that look for what is left know it by "test".
+        self.segment = f"cudalink_test_snippets_{os.getpid()}"
         (self.folder / "run").mkdir(mode=0o700)
         self.failures = 0
 
