@@ -21,6 +21,7 @@
 #define MAX_CASES 1024
 
 static struct harness_case *first_case;
+static const char *left_out = ""; /* by --without: another run has that test */
 char test_folder[64], test_scratch[64];
 
 void harness_add(struct harness_case *add) {
@@ -188,6 +189,7 @@ static void shuffle(const struct harness_case *cases[], size_t count) {
 /* Nothing is left out quietly: 0 and a line for a name of no test, or too many tests. */
 static size_t choose(char **names, const struct harness_case *cases[MAX_CASES]) {
   size_t count = 0;
+  if (*left_out && !find(left_out, false)) return printf("no such test: %s\n", left_out), 0;
   for (char **name = names; *name; name++) {
     const struct harness_case *named = find(*name, false);
     if (named && named->seconds) continue;
@@ -195,7 +197,7 @@ static size_t choose(char **names, const struct harness_case *cases[MAX_CASES]) 
     return 0;
   }
   for (const struct harness_case *at = first_case; at; at = at->next) {
-    bool wanted = at->seconds && !*names;
+    bool wanted = at->seconds && !*names && strcmp(at->name, left_out) != 0;
     for (char **name = names; *name && !wanted; name++)
       wanted = at->seconds && !strcmp(*name, at->name);
     if (!wanted) continue;
@@ -253,6 +255,8 @@ int main(int argc, char **argv) {
       seed = strtoull(at[1], NULL, 0);
     else if (!strcmp(at[0], "--repeat"))
       repeat = strtol(at[1], NULL, 0);
+    else if (!strcmp(at[0], "--without"))
+      left_out = at[1];
     else
       return fprintf(stderr, "what is %s?\n", at[0]), 2;
   }
