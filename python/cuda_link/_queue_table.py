@@ -18,7 +18,7 @@ import time
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
 from ._errors import ClosedError
@@ -28,6 +28,7 @@ UNLIMITED = 1024  # items of a queue without maxsize
 INLINE = 960  # bytes of an item's rest that lie in the table itself
 IN_FRAME = 0xFFFFFFFF  # its rest is the last plane of its frame of kind host
 SLICE = 0.1  # seconds between two looks for dead processes, for whoever waits
+_GOODBYE_LIMIT = 2.0  # seconds that the end of a process waits for the lock
 
 # Words of the items. The oldest queued one is the smallest word.
 _RESERVED = 1 << 62
@@ -263,8 +264,9 @@ class Table:
         raise ValueError(f"{MEMBERS} processes use this queue already; so many may")
 
     def detach(self) -> None:
-        """Says goodbye. Items of this process that are in its channels are given up."""
-        with self._locked(), self._ending:
+        """Says goodbye. Items of this process that are in its channels are given up. Behind a process that is
+        stopped with the lock nothing is said after a while: the others find what one leaves that died."""
+        with suppress(LockHeldError), self._locked(time.monotonic() + _GOODBYE_LIMIT), self._ending:
             self._gone = True
             self._requeue_claims_of(self.me)
             self._drop_items_of(self.me)

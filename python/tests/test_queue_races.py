@@ -211,6 +211,17 @@ def test_no_limit_is_passed_by_behind_a_stopped_process(kept):
     assert queue.qsize() == kept
 
 
+def test_the_end_of_a_process_does_not_wait_for_a_stopped_one(monkeypatch):
+    monkeypatch.setattr(_queue_table, "_GOODBYE_LIMIT", 0.01)
+    queue = cuda_link.Queue()
+    stopped, leaver = another(queue), another(queue)
+    leaver.put("small")
+    with stopped._state.table._locked():
+        assert aside(leaver._state.finish) == [None]
+    assert queue.get(timeout=LIMIT) == "small"
+    assert not queue._state.table.is_alive(leaver._state.table.me)
+
+
 def test_a_put_that_can_not_say_that_its_item_is_there_gives_all_back(monkeypatch):
     queue = cuda_link.Queue(1)
     stopped, publish = another(queue), queue._publish
