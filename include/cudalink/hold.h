@@ -27,6 +27,7 @@
 
 #include "cudalink/exporter.h"
 #include "cudalink/frame.h"
+#include "cudalink/importer.h"
 #include "cudalink/stream.h"
 
 #ifdef __cplusplus
@@ -77,6 +78,12 @@ CUDALINK_API int cudalink_hold_written(cudalink_hold *hold, cudalink_stream stre
  * wrote) and the other remembered streams do not count. If it was not the last one, the stream is remembered. Errors as
  * cudalink_frame_release; on STREAM, CAPTURING and BUSY the reference is still the caller's. */
 CUDALINK_API int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream);
+
+/* cudalink_frame_to_host_begin for the only reference, which is given back behind the copy; finish is the
+ * same. Errors: as there, and BUSY when there are other references, or a stream was named; the reference is
+ * then still the caller's. */
+CUDALINK_API int cudalink_hold_to_host_begin(cudalink_hold *hold, void *out, uint64_t size,
+                                             cudalink_host_copy *copy);
 
 /* ---- slots ------------------------------------------------------------------------------------ */
 

@@ -211,3 +211,20 @@ int cudalink_hold_release(cudalink_hold *hold, cudalink_stream stream) {
   if (!hold->frame.lease || status == CUDALINK_ERROR_FORKED) discard(hold);
   return status;
 }
+
+/* Nobody else can name a stream meanwhile: that takes a reference. */
+int cudalink_hold_to_host_begin(cudalink_hold *hold, void *out, uint64_t size,
+                                cudalink_host_copy *copy) {
+  static const char call[] = "cudalink_hold_to_host_begin";
+  if (!hold || !copy) return is_null(call);
+  *copy = (cudalink_host_copy){0};
+  /* acquire: pairs with the other holders' decrements. */
+  if (atomic_load_explicit(&hold->references, memory_order_acquire) != 1 || hold->used.count)
+    return error_set(CUDALINK_ERROR_BUSY,
+                     "%s: frame %llu has other users, which a release behind the copy would not "
+                     "wait for; use cudalink_frame_to_host",
+                     call, (unsigned long long)hold->frame.sequence);
+  int status = cudalink_frame_to_host_begin(&hold->frame, out, size, copy);
+  if (status == CUDALINK_OK) discard(hold);
+  return status;
+}

@@ -205,6 +205,44 @@ TEST(to_host_begin_gives_back_behind_the_copy, 60) {
   close_channel(&channel);
 }
 
+/* The same of a hold, which is the caller's until then. */
+TEST(hold_to_host_begin_gives_back_behind_the_copy, 60) {
+  struct channel channel;
+  cudalink_frame frame;
+  cudalink_host_copy copy;
+  cudalink_hold *hold;
+  gpu_start();
+  open_pictures(&channel, (cudalink_importer_spec){0});
+  next(&channel, &frame);
+  uint64_t sequence = frame.sequence;
+  char *plain = malloc(channel.packed);
+  CHECK_OK(cudalink_hold_take(&hold, &frame));
+  CHECK_STATUS(cudalink_hold_to_host_begin(NULL, NULL, 0, &copy), CUDALINK_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(cudalink_hold_to_host_begin(hold, NULL, 0, NULL), CUDALINK_ERROR_INVALID_ARGUMENT);
+  CHECK_STATUS(cudalink_hold_to_host_begin(hold, plain, channel.packed, &copy),
+               CUDALINK_ERROR_INVALID_ARGUMENT);
+  cudalink_hold_retain(hold);
+  CHECK_STATUS(cudalink_hold_to_host_begin(hold, NULL, 0, &copy), CUDALINK_ERROR_BUSY);
+  CHECK_CONTAINS(cudalink_last_error(), "other users");
+  CHECK_EQUAL(copy.id, 0);
+  cudalink_hold_drop(hold);
+  hold_up(&channel, host_stream_of(&channel));
+  CHECK_OK(cudalink_hold_to_host_begin(hold, NULL, 0, &copy));
+  for (int i = 0; i < 20; i++)
+    publish(&channel);
+  CU(cuStreamSynchronize(channel.stream));
+  open_gate(&channel);
+  CHECK_OK(cudalink_frame_to_host_finish(&copy));
+  expect_pattern(copy.data, channel.bytes, sequence);
+  next(&channel, &frame);
+  CHECK_OK(cudalink_hold_take(&hold, &frame));
+  CHECK_OK(cudalink_hold_use(hold, ON(channel.stream)));
+  CHECK_STATUS(cudalink_hold_to_host_begin(hold, NULL, 0, &copy), CUDALINK_ERROR_BUSY);
+  cudalink_hold_drop(hold);
+  close_channel(&channel);
+  free(plain);
+}
+
 /* One frame late, nothing allocated, nothing waits for the GPU as a whole. */
 static void pipeline(cudalink_kind kind) {
   struct channel channel = {0};
