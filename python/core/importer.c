@@ -105,6 +105,18 @@ static PyObject *importer_statistics(PyObject *module, PyObject *arguments) {
   return core_statistics(module, arguments, get_statistics);
 }
 
+/* Waits until the copy of _to_host_begin is done. */
+static PyObject *importer_finish(PyObject *module, PyObject *arguments) {
+  unsigned long long number;
+  if (!PyArg_ParseTuple(arguments, "K", &number)) return NULL;
+  cudalink_host_copy copy = {.id = number};
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_frame_to_host_finish(&copy);
+  Py_END_ALLOW_THREADS;
+  return core_answer(module, status);
+}
+
 static int close_by_id(uint32_t id) { return cudalink_importer_close((cudalink_importer){id}); }
 
 static PyObject *importer_close(PyObject *module, PyObject *arguments) {
@@ -119,6 +131,7 @@ PyMethodDef core_importer_methods[] = {
     {"importer_descriptor", importer_descriptor, METH_VARARGS, NULL},
     {"importer_arm", importer_arm, METH_VARARGS, NULL},
     {"importer_statistics", importer_statistics, METH_VARARGS, NULL},
+    {"importer_finish", importer_finish, METH_VARARGS, NULL},
     {"importer_close", importer_close, METH_VARARGS, NULL},
     {0},
 };

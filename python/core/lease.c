@@ -176,6 +176,29 @@ static PyObject *lease_to_host(PyObject *self, PyObject *buffer) {
   return answer;
 }
 
+/* _to_host_begin(buffer) -> number of the copy, for importer_finish: the same in the background. The frame is
+ * released behind the copy; the buffer has to stay until that is finished. */
+static PyObject *lease_to_host_begin(PyObject *self, PyObject *buffer) {
+  struct core_lease *lease = core_lease_of(self);
+  Py_buffer out;
+  if (!core_lease_hold(lease)) return NULL;
+  if (PyObject_GetBuffer(buffer, &out, PyBUF_WRITABLE) < 0) return NULL;
+  cudalink_hold *hold = lease->hold;
+  cudalink_host_copy copy;
+  lease->hold = NULL; /* for other threads, during the call */
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = cudalink_hold_to_host_begin(hold, out.buf, (uint64_t)out.len, &copy);
+  Py_END_ALLOW_THREADS;
+  PyBuffer_Release(&out);
+  if (status < 0) {
+    lease->hold = hold;
+    return core_fail(lease->module, status);
+  }
+  core_held_remove(lease);
+  return PyLong_FromUnsignedLongLong(copy.id);
+}
+
 /* _view() -> View of the frame's bytes, from the first to the last that its description names. */
 static PyObject *lease_view(PyObject *self, PyObject *unused) {
   struct core_lease *lease = core_lease_of(self);
@@ -320,6 +343,7 @@ CORE_LOCKED(lease_release, PyObject *)
 CORE_LOCKED(lease_flags, PyObject *)
 CORE_LOCKED(lease_outline, PyObject *)
 CORE_LOCKED(lease_to_host, PyObject *)
+CORE_LOCKED(lease_to_host_begin, PyObject *)
 CORE_LOCKED(lease_view, PyObject *)
 CORE_LOCKED(lease_wait, PyObject *)
 CORE_LOCKED(lease_written, PyObject *)
@@ -393,6 +417,7 @@ static PyMethodDef methods[] = {
     {"_flags", lease_flags_locked, METH_NOARGS, NULL},
     {"_outline", lease_outline_locked, METH_NOARGS, NULL},
     {"_to_host", lease_to_host_locked, METH_O, NULL},
+    {"_to_host_begin", lease_to_host_begin_locked, METH_O, NULL},
     {"_view", lease_view_locked, METH_NOARGS, NULL},
     {"_wait", lease_wait_locked, METH_VARARGS, NULL},
     {"_written", lease_written_locked, METH_VARARGS, NULL},

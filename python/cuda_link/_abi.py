@@ -212,6 +212,10 @@ class Frame(Structure):
     ]
 
 
+class HostCopy(Structure):
+    _fields_ = [("id", c_uint64), ("sequence", c_uint64), ("bytes", c_uint64), ("data", c_void_p)]
+
+
 class Device(Structure):
     """cudalink_dlpack_device"""
 

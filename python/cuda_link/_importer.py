@@ -201,10 +201,12 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
 low.taker_offer(ChannelImporter, Frame)
 
 
-def opened(name: str, spec: _abi.ImporterSpec, once: bool) -> ChannelImporter:
+def opened(
+    name: str, spec: _abi.ImporterSpec, once: bool, kind: type[ChannelImporter] = ChannelImporter
+) -> ChannelImporter:
     """A channel of which all but the name is in the spec. Ctrl-C ends the wait for its producer."""
     limit, spec.open_timeout = spec.open_timeout, 0
-    importer = ChannelImporter(name, low.importer_open(spec), spec.hold, once)
+    importer = kind(name, low.importer_open(spec), spec.hold, once)
     if limit == 0:
         return importer
     try:

@@ -8,7 +8,7 @@ from ctypes import addressof, byref, c_int, c_int64, c_size_t, c_uint32, c_uint6
 from time import monotonic_ns
 from typing import Any, cast
 
-from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Frame, Stream, encode
+from ._abi import STREAM_COMPLETE, ChannelInfo, Description, Dtype, Frame, HostCopy, Stream, encode
 from ._buffer import borrowed
 from ._library import library
 from ._pure_array import Array, array_of, array_pinned, array_take
@@ -274,6 +274,10 @@ def importer_arm(importer: int) -> bool:
 def importer_statistics(importer: int, statistics: Any) -> None:
     sweep()
     _check(library.cudalink_importer_get_statistics(importer, addressof(statistics)))
+
+
+def importer_finish(number: int) -> None:
+    _check(library.cudalink_frame_to_host_finish(byref(HostCopy(number))))
 
 
 def importer_close(importer: int) -> None:

@@ -197,6 +197,23 @@ class Lease:
             check(library.cudalink_hold_wait(hold.pointer, _abi.Stream(_abi.STREAM_COMPLETE, 0, 0)))
         check(library.cudalink_frame_to_host(library.cudalink_hold_frame(hold.pointer), target, size))
 
+    def _to_host_begin(self, out: Any) -> int:
+        hold = self._own()
+        hold.check()
+        size = memoryview(out).nbytes
+        target = (ctypes.c_ubyte * size).from_buffer(out)
+        copy = _abi.HostCopy()
+        pointer = hold.taken()
+        self._hold = None
+        try:
+            check(library.cudalink_hold_to_host_begin(pointer, target, size, byref(copy)))
+        finally:
+            if copy.id:
+                self._held.discard(self._frame.sequence)
+            else:
+                hold.pointer, self._hold = pointer, hold
+        return int(copy.id)
+
     def _view(self) -> memoryview:
         hold = self._kept()
         if self._frame.kind != _abi.KIND_HOST:

@@ -24,6 +24,7 @@ NAMES = {
     "Source": "cudalink_source",
     "ImporterSpec": "cudalink_importer_spec",
     "Frame": "cudalink_frame",
+    "HostCopy": "cudalink_host_copy",
     "Device": "cudalink_dlpack_device",
     "View": "cudalink_view",
     "Tensor": "cudalink_dlpack_tensor",

@@ -9,7 +9,7 @@ import logging
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
-from time import monotonic, monotonic_ns, perf_counter, sleep
+from time import monotonic, perf_counter, sleep
 from typing import Any, Callable
 
 from .. import _abi, _dtypes, _streams
@@ -18,6 +18,7 @@ from . import importer as importers
 from .connection import Format, IPCConnection
 from .layout import AcquireResult, SlotState
 from .opening import open_importer
+from .pipeline import Copy, Pipeline
 from .policies import ImportPolicy
 from .session import NAP, ON_DEVICE, TO_HOST, Session
 from .values import ImportOutcome, ImportResult, ImportSpec
@@ -41,7 +42,7 @@ class AdoptedImporter(importers.Importer):
         self, spec: ImportSpec, policy: ImportPolicy, session: Session, frameworks: dict[str, Any]
     ) -> None:
         none: Any = None  # until the session is over
-        super().__init__(spec, policy, none)
+        super().__init__(spec, policy, none, Pipeline() if policy.d2h_pipelined else None)
         self._session: Session | None = session
         self._lock = threading.Lock()  # of what may end the session, or goes on in it
         self._frameworks = frameworks
@@ -52,7 +53,8 @@ class AdoptedImporter(importers.Importer):
         """What a get returns; by Importer's get when the session is over."""
         with self._lock:
             if self._session is not None:
-                return self._of(self._session, place)
+                pipeline = self._pipeline if get == "get_frame_numpy" else None
+                return self._answer(self._session, place, pipeline)
         self._check_open()
         result: ImportResult = getattr(super(), get)(*stream)
         return result
@@ -64,7 +66,20 @@ class AdoptedImporter(importers.Importer):
                 "with it; arrays that it gave stay good; open another one: Importer.open(spec)"
             )
 
-    def _of(self, session: Session, place: Callable[[Format], _Place]) -> ImportResult:
+    def _answer(
+        self, session: Session, place: Callable[[Format], _Place], pipeline: Pipeline | None
+    ) -> ImportResult:
+        told = pipeline.told_now() if pipeline is not None else None
+        if told is not None:
+            return told
+        found = self._of(session, place)
+        if isinstance(found, ImportResult):
+            last = pipeline.last(found) if pipeline is not None else None
+            return self._delivered(last) or found
+        before = pipeline.swap_done(found) if pipeline is not None else found
+        return self._delivered(before) or ImportResult(ImportOutcome.NO_FRAME)
+
+    def _of(self, session: Session, place: Callable[[Format], _Place]) -> Copy | ImportResult:
         if self._over:
             return ImportResult(ImportOutcome.SHUTDOWN)
         found = session.look()
@@ -79,14 +94,11 @@ class AdoptedImporter(importers.Importer):
 
     def _copy_of(
         self, session: Session, found: AcquireResult, place: Callable[[Format], _Place]
-    ) -> ImportResult:
+    ) -> Copy | ImportResult:
         array, address, kind, stream = place(session.fmt)
         if not session.copy(found, address, kind, stream):
             return ImportResult(ImportOutcome.NO_FRAME)
-        self._copies += 1
-        self.frame_count += 1
-        self._got, self._stamp = monotonic_ns(), _nanoseconds(found.timestamp)
-        return ImportResult(ImportOutcome.NEW_FRAME, array)
+        return Copy(array, None, _nanoseconds(found.timestamp), 0)
 
     def _end_of(self, session: Session, state: SlotState) -> ImportResult:
         if not self.policy.reconnect_enabled:
@@ -94,7 +106,7 @@ class AdoptedImporter(importers.Importer):
             session.connection.close_ipc_handles()
             return ImportResult(ImportOutcome.SHUTDOWN)
         log.info("channel %r: the session that was handed over has ended", self.spec.shm_name)
-        self._importer = open_importer(replace(self.spec, timeout_ms=0), self.policy)
+        self._importer = open_importer(replace(self.spec, timeout_ms=0), self.policy, self._pipeline)
         self._session = None
         session.close()
         over = state is SlotState.SHUTDOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import select
-from time import perf_counter
+from time import monotonic_ns, perf_counter
 from typing import Any
 
 from .. import _abi, _dtypes, _frameworks, _streams
@@ -33,6 +33,7 @@ from .arrays import Form, HostArrays, form
 from .connection import Format, IPCConnection
 from .nvml import checked_observer, observer_from_env
 from .opening import open_importer
+from .pipeline import Copy, Pipeline
 from .policies import ImportPolicy
 from .values import ImportOutcome, ImportResult, ImportSpec
 from .waiting import Backoff, Waits, seconds
@@ -90,10 +91,13 @@ def _check_policy(policy: ImportPolicy) -> None:
 class Importer(low.Getter):  # type: ignore[misc,name-defined]
     """Takes the newest frame of a channel. Made by `Importer.open`; a context manager."""
 
-    def __init__(self, spec: ImportSpec, policy: ImportPolicy, importer: ChannelImporter) -> None:
+    def __init__(
+        self, spec: ImportSpec, policy: ImportPolicy, importer: ChannelImporter, pipeline: Pipeline | None
+    ) -> None:
         self.spec = spec
         self.policy = policy
         self._importer = importer
+        self._pipeline = pipeline
         self._overrides = spec.shape is not None or spec.dtype is not None
         self._backoff = Backoff(policy.reconnect_backoff_frames, policy.reconnect_max_attempts)
         self._waits = Waits(
@@ -128,7 +132,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         _check_spec(spec)
         policy = ImportPolicy.from_env() if policy is None else policy
         _check_policy(policy)
-        return cls(spec, policy, open_importer(spec, policy))
+        pipeline = Pipeline() if policy.d2h_pipelined else None
+        return cls(spec, policy, open_importer(spec, policy, pipeline), pipeline)
 
     @classmethod
     def from_connection(
@@ -192,7 +197,6 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
             return _NOTHING
         if frame._plane_count != 1:
             self._form_of(frame)  # says that they are for the modern face
-        self._note(frame)
         return frame
 
     def _acquire(self, timeout: float, stream: Any) -> Frame:
@@ -298,11 +302,19 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
 
     def get_frame_numpy(self) -> ImportResult:
         """The newest frame as a NumPy array in memory of the CPU. Its memory is used again for a later frame
-        when nothing looks at the array any more. Errors: ImportError, ValueError (overrides that do not
-        fit, frames of several planes), TypeError (NumPy has no such type)."""
+        when nothing looks at the array any more.
+
+        With ImportPolicy.d2h_pipelined the one before: the get that finds the first frame of a session says
+        NO_FRAME, and the last frame comes before the session's end is told.
+
+        Errors: ImportError, ValueError (overrides that do not fit, frames of several planes), TypeError
+        (NumPy has no such type)."""
+        if self._pipeline is not None:
+            return self._get_pipelined(self._pipeline)
         frame = self._take(None)
         if isinstance(frame, ImportResult):
             return frame
+        self._note(frame)
         array = self._arrays.get(self._form_of(frame), frame._device)
         try:
             frame._to_host(array)
@@ -312,6 +324,28 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
             return _NOTHING
         self._copies += 1
         return self._end(frame) or _made(ImportResult, (_NEW, array))
+
+    def _get_pipelined(self, pipeline: Pipeline) -> ImportResult:
+        told = pipeline.told_now()
+        if told is not None:
+            return told
+        frame = self._take(None)
+        if isinstance(frame, ImportResult):
+            return self._delivered(pipeline.last(frame)) or frame
+        array = self._arrays.get(self._form_of(frame), frame._device)
+        return self._delivered(pipeline.swap(frame, array)) or _NOTHING
+
+    def _delivered(self, copy: Copy | None) -> ImportResult | None:
+        """The frame of the get before."""
+        if copy is None:
+            return None
+        self._copies += 1
+        if copy.frame is not None:
+            self._note(copy.frame)
+        else:
+            self.frame_count += 1
+            self._got, self._stamp = monotonic_ns(), copy.stamp
+        return _made(ImportResult, (_NEW, copy.array))
 
     # ---- torch, CuPy
 
@@ -355,6 +389,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         frame = self._take(stream, taken)
         if isinstance(frame, ImportResult):
             return frame
+        self._note(frame)
         table = _frameworks.torch_table
         tensor = frame._give(table)
         if tensor is not None:
@@ -386,6 +421,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
         frame = self._take(stream)
         if isinstance(frame, ImportResult):
             return frame
+        self._note(frame)
         if frame.kind == "host":
             frame.release()
             raise RuntimeError("this channel is in memory of the CPU: use get_frame_numpy")
@@ -400,6 +436,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
 
         Errors: ValueError (timeout_ms is negative)."""
         waits = seconds(timeout_ms) * 1e3
+        if self._pipeline is not None and self._pipeline.told is not None:
+            return True
         limit = waits if waits < _LONGEST_POLL else None
         descriptor = self._importer.fileno()
         if self._importer.arm():

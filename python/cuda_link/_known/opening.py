@@ -16,6 +16,7 @@ from .._errors import ChannelNotFoundError, CudaLinkError, NameInUseError, Proto
 from .._exporter import ChannelExporter
 from .._importer import ChannelImporter, opened
 from .layout import MAGIC, DtypeCodec, SHMLayout, read_magic, read_num_slots
+from .pipeline import Pipeline, PipelinedImporter
 from .policies import ExportPolicy, ImportPolicy
 from .values import FrameSpec, ImportSpec
 from .waiting import seconds
@@ -159,13 +160,14 @@ def _is_idle_old_producer(spec: ImportSpec, policy: ImportPolicy) -> bool:
         return False
 
 
-def open_importer(spec: ImportSpec, policy: ImportPolicy) -> ChannelImporter:
-    """Waits up to spec.timeout_ms for the producer. With reconnecting it need not be there."""
+def open_importer(spec: ImportSpec, policy: ImportPolicy, pipeline: Pipeline | None) -> ChannelImporter:
+    """Waits up to spec.timeout_ms for the producer. With reconnecting it need not be there. pipeline:
+    what ends before the importer is closed."""
     end = monotonic() + seconds(spec.timeout_ms)
     while True:
         left = max(end - monotonic(), 0.0)
         try:
-            return _open_importer(spec, policy, min(left, _SLICE))
+            return _open_importer(spec, policy, pipeline, min(left, _SLICE))
         except (ChannelNotFoundError, RefusedError, ProtocolError) as error:
             idle = _is_idle_old_producer(spec, policy)
             if isinstance(error, ChannelNotFoundError) and left > _SLICE and not idle:
@@ -173,10 +175,12 @@ def open_importer(spec: ImportSpec, policy: ImportPolicy) -> ChannelImporter:
             if not policy.reconnect_enabled and not idle:
                 raise
             log.info("gets will look for a producer: %s", error)
-            return _open_importer(spec, policy, 0)
+            return _open_importer(spec, policy, pipeline, 0)
 
 
-def _open_importer(spec: ImportSpec, policy: ImportPolicy, timeout: float) -> ChannelImporter:
+def _open_importer(
+    spec: ImportSpec, policy: ImportPolicy, pipeline: Pipeline | None, timeout: float
+) -> ChannelImporter:
     once = not policy.reconnect_enabled
     raw = _abi.ImporterSpec(
         name=_abi.encode(spec.shm_name, "shm_name"),
@@ -188,7 +192,11 @@ def _open_importer(spec: ImportSpec, policy: ImportPolicy, timeout: float) -> Ch
         open_timeout=_wait.nanoseconds(timeout),
         spin=min(max(policy.wait_spin_us, 0), _MOST_SPIN) * 1000,
         host_streams=min(max(policy.d2h_num_streams, 1), _MOST_HOST_STREAMS),
+        host_pipelined=pipeline is not None,
         wire=WIRES[check_wire(policy.wire)],
     )
     raw.size = _abi.size(raw)
-    return opened(spec.shm_name, raw, once)
+    importer = opened(spec.shm_name, raw, once, PipelinedImporter if pipeline else ChannelImporter)
+    if isinstance(importer, PipelinedImporter):
+        importer.pipeline = pipeline
+    return importer

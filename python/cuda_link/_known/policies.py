@@ -89,7 +89,8 @@ class ImportPolicy:
     allow_pageable_fallback: bool = False
     """Without effect: any memory will do."""
     d2h_pipelined: bool = False
-    """Without effect: get_frame_numpy returns the newest frame, not the one before."""
+    """get_frame_numpy runs one frame late: it begins to copy the newest frame and returns the one before,
+    copied while the script did something else. Memory of the CPU is copied at once, and returned as late."""
     torch_gpu_wait: bool = False
     """get_frame leaves the wait for pixels to torch's current stream."""
     torch_gpu_wait_adaptive: bool = False
