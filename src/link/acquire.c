@@ -162,6 +162,12 @@ bool link_is_evicted(const struct link_attachment *attachment) {
   return (atomic_load(&attachment->mailbox->verdict) & WIRE_VERDICT_EVICTED) != 0;
 }
 
+void link_acquire_evicted(struct link_attachment *attachment) {
+  if (!link_is_evicted(attachment)) return;
+  attachment->importer->statistics.evictions++;
+  link_attachment_over(attachment, CUDALINK_ERROR_EVICTED);
+}
+
 /* A lease on the next frame, described. 1 = there is none. */
 static int look(struct acquire *acquire, struct link_attachment *attachment) {
   struct link_importer *importer = acquire->importer;
@@ -171,9 +177,7 @@ static int look(struct acquire *acquire, struct link_attachment *attachment) {
   int32_t free_one = chosen ? link_entry_free(attachment) : -1;
   acquire->full = chosen && free_one < 0;
   if (free_one < 0 || !link_lease_take(attachment, (uint32_t)free_one, pick)) {
-    if (!link_is_evicted(attachment)) return 1;
-    importer->statistics.evictions++;
-    link_attachment_over(attachment, CUDALINK_ERROR_EVICTED);
+    link_acquire_evicted(attachment);
     return 1;
   }
   acquire->entry = (uint32_t)free_one;

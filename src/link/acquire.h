@@ -42,6 +42,8 @@ bool link_acquire_late(struct acquire *acquire);
 static inline bool link_acquire_last(const struct acquire *acquire) {
   return acquire->timeout <= 0 || (acquire->deadline && os_now() >= acquire->deadline);
 }
+/* Nothing was there: perhaps because the producer took our frames back. Then the connection is over. */
+void link_acquire_evicted(struct link_attachment *attachment);
 void link_acquire_count(struct acquire *acquire); /* the frame that was got */
 /* Sleeps on importer->changed; `seen` was read before the last look. */
 void link_sleep_detached(struct acquire *acquire, uint32_t seen, uint64_t until);

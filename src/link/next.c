@@ -75,6 +75,7 @@ static int round_attached(struct acquire *acquire, struct link_attachment *attac
   uint32_t bell = atomic_load(&attachment->control->bell);
   link_set_asleep(attachment, true);
   int status = take_announced(acquire, attachment);
+  if (status > 0) link_acquire_evicted(attachment);
   if (status > 0 && !attachment->over && !link_acquire_late(acquire)) {
     uint64_t try_at = link_mapping_try_at(attachment);
     link_sleep_attached(acquire, attachment, bell,

@@ -266,6 +266,34 @@ static void what_is_left_comes_before_the_end(void **state) {
   end();
 }
 
+/* Whoever asks for nothing but the next frame is told that its frames were taken back, and joins again. */
+static void an_eviction_is_told(void **state) {
+  (void)state;
+  cudalink_importer others[2];
+  cudalink_frame held[3], frame;
+  cudalink_slot slot;
+  begin();
+  test_open(&exporter, .slots = 3, .max_slots = 3, .hold_limit = SHORT, .zombie_limit = 1u << 24);
+  test_join(&importer, .gpu_wait = 1);
+  for (int i = 0; i < 2; i++)
+    test_join(&others[i], .name = "channel");
+  for (int i = 0; i < 3; i++) {
+    test_send(exporter);
+    held[i] = test_take(i ? others[i - 1] : importer);
+  }
+  assert_ok(test_try_begin(exporter, FOREVER, &slot)); /* takes the frames of the first one back */
+  assert_true(test_sent(exporter).evicted >= 1);
+  assert_status(CUDALINK_ERROR_EVICTED, wait_next(0, &frame));
+  assert_int_equal(test_got(importer).evictions, 1);
+  UNTIL(test_got(importer).sessions == 2);
+  assert_ok(cudalink_exporter_abandon(exporter, &slot, COMPLETE));
+  for (int i = 0; i < 3; i++)
+    test_release(&held[i]);
+  for (int i = 0; i < 2; i++)
+    assert_ok(cudalink_importer_close(others[i]));
+  end();
+}
+
 static const struct CMUnitTest tests[] = {
     test_case(the_next_frame_is_known_and_pending),
     test_case(one_pending_frame_at_a_time),
@@ -278,5 +306,6 @@ static const struct CMUnitTest tests[] = {
     test_case(slots_grow_beside_announcements),
     test_case(streams_on_both_ends),
     test_case(what_is_left_comes_before_the_end),
+    test_case(an_eviction_is_told),
 };
 test_main(tests)
