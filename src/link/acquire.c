@@ -78,7 +78,7 @@ static int timed_out(const struct acquire *acquire) {
                      "channel '%s': a frame was published, but its memory was not mapped here in "
                      "time; it will be offered again",
                      importer->name);
-  if (importer->attachment || importer->reader)
+  if (attachment || importer->reader)
     return error_set(CUDALINK_ERROR_TIMEOUT, "channel '%s': no new frame in time", importer->name);
   if (importer->spec.once)
     return error_set(CUDALINK_ERROR_NOT_FOUND, "channel '%s': there is no producer",

@@ -6,6 +6,8 @@
 
 #include <poll.h>
 
+#include "link/importer.h"
+
 #define THREADS 4
 #define FRAMES 2000
 
@@ -226,6 +228,38 @@ static void a_frame_taken_beside_a_mapping_is_taken_once(void **state) {
   }
 }
 
+static bool is_mapping(void) {
+  int status;
+  struct link_importer *record = link_importer_lock(importer, "test", &status);
+  bool mapping = record->mapping;
+  link_object_unlock(record);
+  return mapping;
+}
+
+/* One thread maps what a producer left behind. Another one that looks meanwhile is not told that there was none. */
+static void who_looks_beside_a_mapping_knows_the_producer(void **state) {
+  (void)state;
+  enum { LARGE = 1 << 25, ROUNDS = 4 };
+  for (int round = 0; round < ROUNDS; round++) {
+    pthread_t thread;
+    cudalink_frame frame;
+    int status;
+    test_open(&exporter, .slots = 4, .slot_bytes = LARGE);
+    test_join(&importer, .once = 1, .hold = 2);
+    test_send(exporter);
+    assert_ok(cudalink_exporter_close(exporter));
+    UNTIL(test_got(importer).connection == CUDALINK_CONNECTION_OVER);
+    assert_int_equal(pthread_create(&thread, NULL, take_one, NULL), 0);
+    UNTIL(is_mapping() || test_got(importer).received);
+    status = test_try(importer, &frame);
+    if (status == CUDALINK_OK) test_release(&frame);
+    assert_int_not_equal(status, CUDALINK_ERROR_NOT_FOUND);
+    pthread_join(thread, NULL);
+    assert_ok(cudalink_importer_close(importer));
+    test_settle();
+  }
+}
+
 /* Producers in several threads take turns: one frame is begun at a time. */
 static void *produce(void *context) {
   cudalink_description description = test_bytes(BYTES);
@@ -357,6 +391,7 @@ static const struct CMUnitTest tests[] = {
     test_case(frames_behind_a_mapping_are_for_all),
     test_case(frames_behind_a_mapping_are_for_who_polls),
     test_case(a_frame_taken_beside_a_mapping_is_taken_once),
+    test_case(who_looks_beside_a_mapping_knows_the_producer),
     test_case(producers_take_turns),
     test_case(many_channels_at_once),
     test_case(members_come_and_go),
