@@ -51,12 +51,23 @@ static void let_idle_go(struct link_exporter *exporter) {
   service_post(&exporter->tell_work);
 }
 
+static bool must_hear(const struct link_exporter *exporter, const struct link_known *known,
+                      uint32_t m) {
+  const struct link_member *member = &exporter->members[m];
+  return member->maps_pools && member->state == LINK_MEMBER_JOINED && !(known->told >> m & 1);
+}
+
 static bool everybody_knows(const struct link_exporter *exporter, const struct link_known *known) {
   LINK_EACH_MEMBER(exporter, m)
-    if (exporter->members[m].maps_pools && exporter->members[m].state == LINK_MEMBER_JOINED &&
-        !(known->told >> m & 1))
-      return false;
+    if (must_hear(exporter, known, m)) return false;
   return true;
+}
+
+/* Who can't be told now, because its queue is full, is tried again by a timer. */
+static bool anybody_can_hear(const struct link_exporter *exporter, const struct link_known *known) {
+  LINK_EACH_MEMBER(exporter, m)
+    if (must_hear(exporter, known, m) && !exporter->members[m].untold) return true;
+  return false;
 }
 
 static struct link_known *admit(struct link_exporter *exporter, const struct link_share *share) {
@@ -75,7 +86,7 @@ static struct link_known *admit(struct link_exporter *exporter, const struct lin
 
 void link_share_prepare(struct link_exporter *exporter, const struct link_share *share) {
   const struct link_known *known = admit(exporter, share);
-  if (known && !everybody_knows(exporter, known)) link_tell_now(exporter);
+  if (known && anybody_can_hear(exporter, known)) link_tell_now(exporter);
 }
 
 bool link_share_admit(struct link_exporter *exporter, const struct link_share *share) {

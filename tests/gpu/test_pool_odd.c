@@ -363,6 +363,51 @@ TEST(pool_stopped_consumer_hears_of_the_end, 120) {
   cudalink_pool_free(pool.block, BLOCK, 0, pool.stream);
 }
 
+/* The service thread, which does nothing else meanwhile. */
+struct busy {
+  _Atomic bool begun, enough;
+};
+static int be_busy(void *argument) {
+  struct busy *busy = argument;
+  atomic_store(&busy->begun, true);
+  while (!atomic_load(&busy->enough))
+    sched_yield();
+  return CUDALINK_OK;
+}
+static void *keep_busy(void *argument) {
+  service_call(be_busy, argument);
+  return NULL;
+}
+
+/* Its queue is full: nobody waits for the service thread, frame by frame, to try it in vain. */
+TEST(pool_stopped_consumer_delays_nobody, 120) {
+  static struct tensor tensors[MANY];
+  struct pool pool;
+  struct busy busy = {0};
+  pthread_t thread;
+  struct process *holder = start_stopped(&pool);
+  send_blocks(&pool, tensors);
+  char *block = cudalink_pool_alloc(BLOCK, 0, NULL);
+  CHECK(block != NULL);
+  struct tensor late[2] = {{.data = block, .bytes = 16384},
+                           {.data = block + 16384, .bytes = 16384}};
+  CHECK_EQUAL(send_tensor(&pool, &late[0], 0), 1);
+  settle();
+  CHECK_EQUAL(pthread_create(&thread, NULL, keep_busy, &busy), 0);
+  WAIT_UNTIL(atomic_load(&busy.begun));
+  CHECK_EQUAL(send_tensor(&pool, &late[1], 0), 1);
+  atomic_store(&busy.enough, true);
+  pthread_join(thread, NULL);
+  process_signal(holder, SIGCONT);
+  ask(holder, "take 0");
+  ask(holder, "check 0");
+  ask(holder, "release 0");
+  process_finish(holder);
+  close_pool(&pool);
+  WAIT_UNTIL(dropped_blocks(tensors) == MANY);
+  cudalink_pool_free(block, BLOCK, 0, pool.stream);
+}
+
 /* The old wire's copy is under way when the publish fails: the memory is its owner's again only behind it. */
 TEST(pool_failed_send_reads_no_more, 60) {
   struct pool pool;
