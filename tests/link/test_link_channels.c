@@ -598,7 +598,8 @@ static void watching(void **state) {
   cudalink_watch_close(NULL);
 }
 
-/* More channels than descriptors: those that could be asked are told of, the others are told apart. */
+/* More channels than descriptors: those that could be asked are told of, the others are told apart. Those that are
+ * asked are of this process, too: its service thread needs a table of its own (with ThreadSanitizer it has none). */
 static void more_channels_than_descriptors(void **state) {
   (void)state;
   enum { MANY = 64, FEW = 48 };
@@ -611,6 +612,7 @@ static void more_channels_than_descriptors(void **state) {
     snprintf(name, sizeof name, "many %d", i);
     test_open(&many[i], .name = name);
   }
+  bool apart = service_isolation() != OS_ISOLATED_NOT;
   getrlimit(RLIMIT_NOFILE, &limit);
   few = (struct rlimit){FEW, limit.rlim_max};
   setrlimit(RLIMIT_NOFILE, &few);
@@ -622,7 +624,7 @@ static void more_channels_than_descriptors(void **state) {
     asked += channels[i].status == CUDALINK_OK;
     if (channels[i].status != CUDALINK_OK) assert_status(CUDALINK_ERROR_SYSTEM, channels[i].status);
   }
-  assert_true(asked > 0);
+  assert_true(asked > 0 || !apart);
   cudalink_channels_free(channels);
   for (int i = 0; i < MANY; i++)
     assert_ok(cudalink_exporter_close(many[i]));
