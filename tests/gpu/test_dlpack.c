@@ -503,6 +503,28 @@ TEST(dlpack_copies_are_freed_behind_their_readers, 60) {
   close_channel(&channel);
 }
 
+/* Wherever it was said to lie: a driver gives no memory of no bytes. */
+TEST(dlpack_empty_parts_are_copied, 60) {
+  struct channel channel;
+  cudalink_array *part, *copy;
+  gpu_start();
+  open_channel(&channel, CUDALINK_KIND_VMM, false);
+  publish(&channel, 0);
+  cudalink_hold *hold = take(&channel, CUDALINK_STREAM_COMPLETE);
+  cudalink_array *array = words_of(hold, NULL, 0);
+  cudalink_view view = *cudalink_array_view(array);
+  view.shape[0] = 0;
+  CHECK_OK(cudalink_array_part(&part, array, &view));
+  CHECK_OK(cudalink_array_copy(&copy, part, CUDALINK_STREAM_COMPLETE));
+  CHECK_EQUAL(cudalink_array_view(copy)->device.type, CUDALINK_DLPACK_CUDA);
+  CHECK_EQUAL(cudalink_array_view(copy)->shape[0], 0);
+  cudalink_array_drop(copy);
+  cudalink_array_drop(part);
+  cudalink_array_drop(array);
+  cudalink_hold_drop(hold);
+  close_channel(&channel);
+}
+
 TEST(dlpack_arrays_refuse, 60) {
   struct channel channel;
   cudalink_array *copy;

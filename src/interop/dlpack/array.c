@@ -160,6 +160,7 @@ int cudalink_array_part(cudalink_array **part, cudalink_array *array, const cuda
   cudalink_view kept = *view;
   kept.device = array->view.device;
   kept.flags |= array->view.flags;
+  if (view_is_empty(&kept)) kept.data = NULL; /* it lies nowhere, as when it is taken */
   status = make(part, &kept, array, cudalink_array_drop);
   if (status < 0) return status;
   cudalink_array_retain(array);
