@@ -62,6 +62,12 @@ def within(least):
     return lambda floor: least
 
 
+def said(errors):
+    """The last exception's line. Two processes write to it, and one may be ended in the middle of a traceback."""
+    lines = [line for line in errors.splitlines() if line and not line.startswith((" ", "Traceback"))]
+    return lines[-1] if lines else "it said nothing"
+
+
 def peer(script, what, rounds, limit=300, folder=""):
     """The numbers that a script of bench/peers prints. What it has started ends with it. folder: where it looks
     for modules first."""
@@ -83,5 +89,5 @@ def peer(script, what, rounds, limit=300, folder=""):
         out, errors = process.communicate()
     if hung or process.returncode:
         why = f"did not end within {limit} s" if hung else "failed"
-        raise RuntimeError(f"{script} {what} {why}: {' '.join(errors.strip().splitlines()[-1:])}")
+        raise RuntimeError(f"{script} {what} {why}: {said(errors)}")
     return [float(line) for line in out.split()]

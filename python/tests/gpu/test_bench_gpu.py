@@ -38,7 +38,7 @@ def test_every_row_is_measured_or_fails_alone():
     assert told["kind"] == "vmm" and len(results) >= 12
     for name, result in results.items():
         if name.endswith("_torch"):  # the stand-in has no queue
-            assert "torch.multiprocessing" in result["failed"]
+            assert "torch_gpu_queue.py" in result["failed"]
         else:
             assert "failed" not in result and "left_out" not in result, result
             assert 0 <= result["min"] <= result["p50"] <= result["p99"]
