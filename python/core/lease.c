@@ -183,7 +183,11 @@ static PyObject *lease_to_host_begin(PyObject *self, PyObject *buffer) {
   Py_buffer out;
   if (!core_lease_hold(lease)) return NULL;
   if (PyObject_GetBuffer(buffer, &out, PyBUF_WRITABLE) < 0) return NULL;
-  cudalink_hold *hold = lease->hold;
+  cudalink_hold *hold = core_lease_hold(lease); /* again: as in lease_to_host */
+  if (!hold) {
+    PyBuffer_Release(&out);
+    return NULL;
+  }
   cudalink_host_copy copy;
   lease->hold = NULL; /* for other threads, during the call */
   int status;

@@ -202,6 +202,7 @@ class Lease:
         hold.check()
         size = memoryview(out).nbytes
         target = (ctypes.c_ubyte * size).from_buffer(out)
+        self._own().check()  # the buffer may have released the frame
         copy = _abi.HostCopy()
         pointer = hold.taken()
         self._hold = None
