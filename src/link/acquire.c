@@ -481,8 +481,10 @@ static int acquire_locked(struct acquire *acquire) {
   struct link_importer *importer = acquire->importer;
   for (;;) {
     acquire->full = false;
-    int left = link_acquire_left(acquire);
-    if (left <= 0) return left;
+    if (__builtin_expect(importer->earlier_notice || importer->draining, false)) {
+      int left = link_acquire_left(acquire);
+      if (left <= 0) return left;
+    }
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
     bool last = link_acquire_last(acquire);
