@@ -259,6 +259,19 @@ def test_what_was_exported_is_got_at_once():
             assert result.outcome is ImportOutcome.NEW_FRAME and result.frame[0, 0, 0] == number
 
 
+def test_a_close_between_two_looks_is_no_error(monkeypatch):
+    """By another thread."""
+    with Exporter.open(SPEC) as exporter, Importer.open(ImportSpec(NAME)) as importer:
+        assert importer.is_ready() and importer.get_stats()["num_slots"]
+        for end, channel in ((importer, importer._importer), (exporter, exporter._exporter)):
+            identifier = channel._id
+            channel.close()
+            monkeypatch.setattr(channel, "_id", identifier)  # as one sees it who looked before
+            assert end.get_stats()["frame_count"] == 0
+        assert not importer.is_ready()
+        exporter._exporter._id = importer._importer._id = 0
+
+
 def test_wrong_sizes_and_specs(caplog):
     with Exporter.open(SPEC) as exporter:
         small = np.zeros(5, np.uint8)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from operator import index
 from time import perf_counter
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from .. import _abi, _dtypes, _streams
 from .._arguments import made_of, text, whole
 from .._backend import low
-from .._errors import BusyError, CudaLinkError, InvalidArgumentError
+from .._errors import BusyError, ClosedError, CudaLinkError, InvalidArgumentError
 from .._only_one import refuse_copies
 from .nvml import checked_observer, observer_from_env
 from .opening import open_ring
@@ -187,7 +188,7 @@ class Exporter:
     def _raw(self) -> _abi.ExporterStatistics:
         counters = _abi.ExporterStatistics()
         counters.size = _abi.size(counters)
-        if not self._exporter.closed:
+        with suppress(ClosedError):  # by another thread at any moment
             low.exporter_statistics(self._exporter._id, counters)
         return counters
 

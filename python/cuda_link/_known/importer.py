@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import select
+from contextlib import suppress
 from time import monotonic_ns, perf_counter
 from typing import Any
 
@@ -14,6 +15,7 @@ from .._backend import low
 from .._errors import (
     BusyError,
     ChannelNotFoundError,
+    ClosedError,
     CudaLinkError,
     EndedError,
     EvictedError,
@@ -456,10 +458,13 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
 
     def is_ready(self) -> bool:
         """Is there a producer?"""
-        if self._importer.closed or self._importer.statistics().connection != "joined":
+        try:
+            joined = self._importer.statistics().connection == "joined"
+        except ClosedError:  # by another thread at any moment
             return False
-        self._backoff.hurry()
-        return True
+        if joined:
+            self._backoff.hurry()
+        return joined
 
     @property
     def wait_backend_name(self) -> str:
@@ -473,7 +478,7 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
     def _raw(self) -> _abi.ImporterStatistics:
         counters = _abi.ImporterStatistics()
         counters.size = _abi.size(counters)
-        if not self._importer.closed:
+        with suppress(ClosedError):
             low.importer_statistics(self._importer._id, counters)
         return counters
 
