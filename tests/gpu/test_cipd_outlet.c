@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
 
 #include "cudalink/pool.h"
 #include "link/exporter.h"
@@ -862,6 +864,7 @@ TEST(outlet_opening_fails_at_each_call, 60) {
 /* ---- the activation barrier ------------------------------------------------------------------------------- */
 
 #define BARRIER "cudalink_activation_barrier"
+#define BARRIER_LIMIT 60 /* s */
 
 static uint8_t *make_barrier(uint32_t magic, uint32_t count, uint64_t changed) {
   int fd = shm_open(BARRIER, O_RDWR | O_CREAT | O_EXCL, 0600);
@@ -876,14 +879,21 @@ static uint8_t *make_barrier(uint32_t magic, uint32_t count, uint64_t changed) {
   return block;
 }
 
-/* W28, F3. The segment is the machine's: where there is one already, nothing is shown. */
-TEST(outlet_obeys_the_activation_barrier, 60) {
+/* The segment is the machine's, and no TouchDesigner runs on Linux. One that is older than this test may take is of
+ * a run that was killed. */
+static bool somebody_has_the_barrier(void) {
+  struct stat info;
+  if (stat("/dev/shm/" BARRIER, &info) < 0) return false;
+  if (time(NULL) - info.st_mtime <= BARRIER_LIMIT) return true;
+  shm_unlink(BARRIER);
+  return false;
+}
+
+/* W28, F3. */
+TEST(outlet_obeys_the_activation_barrier, BARRIER_LIMIT) {
   struct outlet outlet, only, deaf, hasty;
+  if (somebody_has_the_barrier()) SKIP("another run has the activation barrier");
   start(&outlet);
-  if (segment_exists(BARRIER)) {
-    printf("  a TouchDesigner is at work on this machine\n");
-    return;
-  }
   char second[80], third[80], fourth[80];
   snprintf(second, sizeof second, "%s-2", outlet.name);
   snprintf(third, sizeof third, "%s-3", outlet.name);
