@@ -109,14 +109,17 @@ class Demo(ProgramTest):
                 self.interrupt(process, number)
                 self.assertFalse(any(map(exists, children)))
 
-    def test_interrupt_from_the_terminal(self):
-        """Ctrl-C goes to all processes of the group at once; the demo still ends in order."""
-        process, children = self.start_endless(start_new_session=True)
-        os.killpg(process.pid, signal.SIGINT)
-        out, errors = self.finish(process, 128 + signal.SIGINT)
-        self.assertIn("torn 0", out)
-        self.assertEqual(errors, "")
-        self.assertFalse(any(map(exists, children)))
+    def test_interrupt_of_all(self):
+        """Ctrl-C goes to all processes of the group at once, and so does the SIGTERM of timeout(1); the
+        demo still ends in order."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number=number):
+                process, children = self.start_endless(start_new_session=True)
+                os.killpg(process.pid, number)
+                out, errors = self.finish(process, 128 + number)
+                self.assertIn("torn 0", out)
+                self.assertEqual(errors, "")
+                self.assertFalse(any(map(exists, children)))
 
     def test_a_consumer_is_killed(self):
         process, children = self.start_endless("--json")

@@ -92,9 +92,11 @@ static int take_all(struct watcher *watcher) {
 }
 
 /* The producer ends this process by ending the channel. A Ctrl-C, which the terminal sends to all
- * of them, is the producer's business; should it be killed, the kernel ends this process as well. */
+ * of them, is the producer's business, as is the SIGTERM of timeout(1) or of a service's stop, which
+ * all of them get, too; should the producer be killed, the kernel ends this process as well. */
 static int bind_to_parent(pid_t parent) {
   signal(SIGINT, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
   signal(SIGHUP, SIG_IGN);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   return getppid() == parent;
