@@ -41,7 +41,7 @@ static int check_spec(const cudalink_exporter_spec *spec) {
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                      "channel '%s': slots %u, max_slots %u; max_slots is 3 to %u, slots 2 to "
                      "max_slots",
-                     spec->name, spec->slots, spec->max_slots, WIRE_MAX_SLOTS);
+                     spec->name, spec->slots, most, WIRE_MAX_SLOTS);
   if (spec->cipd_name && spec->kind == CUDALINK_KIND_HOST)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                      "channel '%s': the old wire (cipd_name '%.64s') needs frames on a GPU, not of "

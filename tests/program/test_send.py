@@ -36,6 +36,16 @@ class Send(ProgramTest):
         self.assertEqual((result["format"], result["width"], result["height"]), ("RGBA8", 64, 8))
         self.assertEqual((result["kind"], result["bytes"]), ("host", 3 * 64 * 8 * 4))
 
+    def test_slots(self):
+        """As many as the help says, also more than what the library takes without being asked."""
+        for count in (3, 17, 64):
+            with self.subTest(count=count):
+                sender = self.start("send", "x", "--size", "8x8", "--slots", count)
+                self.wait_for_line(sender, "channel x")
+                self.assertEqual(self.run_json("info", "x")["slots"], count)
+                self.interrupt(sender)
+        self.assertIn("from 3 to 64", self.fail_program("send", "x", "--slots", 65, code=2))
+
     def test_text(self):
         out, errors = self.run_program("send", "x", "--size", "16x8", "--count", 3, "--fps", 0)
         self.assertIn("channel x: kind host, shared memory\n", out)

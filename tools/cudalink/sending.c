@@ -10,10 +10,13 @@
 
 #include <stdio.h>
 
+#define USUAL_MAX_SLOTS 16 /* of the library; more than that has to be asked for */
+
 int sending_open(const struct sending_options *options, struct transmitter *transmitter,
                  const cudalink_exporter_spec *spec) {
   cudalink_exporter_spec full = *spec;
   full.slots = (uint32_t)options->slots;
+  if (full.slots > USUAL_MAX_SLOTS) full.max_slots = full.slots;
   full.kind = (cudalink_kind)options->kind;
   full.device = option_device(options->device);
   return transmitter_open(transmitter, &full);
