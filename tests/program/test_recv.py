@@ -329,6 +329,15 @@ class Recv(ProgramTest):
         self.assertEqual(int(size) % SMALL_BYTES, 0)
         self.interrupt(sender)
 
+    def test_half_a_frame_in_a_folder(self):
+        """Three planes are three files; the last of the second frame can't be made, so that frame is not there."""
+        os.makedirs(self.path("out/frame_00000001_02.npy"))
+        receiver = self.start("recv", "x", *EVERY, "--once", "--out", "out/")
+        self.send("--format", "I420", "--count", 2)
+        self.assertIn("frame_00000001_02.npy", self.one_line(self.finish(receiver, 4)[1]))
+        names = [f"frame_00000000_0{plane}.npy" for plane in range(3)]
+        self.assertEqual(sorted(os.listdir(self.path("out"))), [*names, "frame_00000001_02.npy"])
+
     def test_full_device(self):
         receiver = self.start("recv", "x", *EVERY, "--once", "--out", "/dev/full")
         self.send("--count", 1)
@@ -342,6 +351,27 @@ class Recv(ProgramTest):
         _, errors = self.interrupt(receiver)
         self.assertEqual(errors, "")
         self.assertFalse(os.path.exists(self.path("out.y4m")))  # no frame, no file
+
+    def test_what_was_in_the_file_stays_until_a_frame_comes(self):
+        """A channel that never comes, a format that does not fit: the old file is worth more than none."""
+        names = ("out.png", "out.y4m", "out.raw")
+        for name in names:
+            with self.subTest(name=name):
+                Path(self.path(name)).write_bytes(b"precious")
+                self.fail_program("recv", "nobody", "--timeout", 0.1, "--out", name, code=3)
+                self.run_program("recv", "nobody", "--seconds", 0.1, "--out", name)
+                self.assertEqual(Path(self.path(name)).read_bytes(), b"precious")
+        receiver = self.start("recv", "x", *EVERY, "--once", "--out", "out.y4m")
+        self.send("--count", 1)
+        self.finish(receiver, 4)
+        self.assertEqual(Path(self.path("out.y4m")).read_bytes(), b"precious")
+
+    def test_what_was_in_the_file_goes_with_the_first_frame(self):
+        Path(self.path("out.raw")).write_bytes(b"old" * SMALL_BYTES)
+        receiver = self.start("recv", "x", *EVERY, "--once", "--out", "out.raw")
+        self.send("--count", 2)
+        self.finish(receiver)
+        self.assertEqual(os.path.getsize(self.path("out.raw")), 2 * SMALL_BYTES)
 
     def test_interrupt_while_writing(self):
         for number in (signal.SIGINT, signal.SIGTERM):

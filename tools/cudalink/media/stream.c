@@ -161,18 +161,30 @@ int media_output_open(struct media_output *output, const char *path,
   int is_stdout = strcmp(path, "-") == 0;
   *output = (struct media_output){.descriptor = STDOUT_FILENO, .stop = stop};
   set_name(output->name, path, "stdout");
-  if (!is_stdout)
-    output->descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+  if (!is_stdout) output->descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
   if (output->descriptor < 0) return media_fail_errno(error, "%s: can't be created", path);
   output->is_regular = fstat(output->descriptor, &status) == 0 && S_ISREG(status.st_mode);
   output->is_file = output->is_regular && !is_stdout;
+  output->has_old = output->is_file && status.st_size > 0;
   if (output->is_regular) output->start = next_write(output, &status);
+  return CUDALINK_OK;
+}
+
+/* Not by the open: a channel that never comes, or a frame that the file can't hold, must not cost
+ * what was in it. */
+static int remove_old(struct media_output *output, struct media_error *error) {
+  if (!output->has_old) return CUDALINK_OK;
+  if (ftruncate(output->descriptor, 0) != 0)
+    return media_fail_errno(error, "%s: what is in it can't be removed", output->name);
+  output->has_old = 0;
   return CUDALINK_OK;
 }
 
 int media_output_write(struct media_output *output, const void *from, uint64_t size,
                        struct media_error *error) {
   uint64_t done = 0;
+  int removed = remove_old(output, error);
+  if (removed) return removed;
   while (done < size) {
     int result = wait_ready(output->descriptor, POLLOUT, output->stop, output->name, error);
     if (result) return result;
@@ -215,7 +227,7 @@ int media_output_close(struct media_output *output, struct media_error *error) {
 void media_output_discard(struct media_output *output) {
   struct media_error ignored;
   if (output->descriptor < 0) return;
-  if (output->is_file)
+  if (output->is_file && !output->has_old)
     unlink(output->name);
   else
     media_output_cut(output, 0);

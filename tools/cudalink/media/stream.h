@@ -51,6 +51,7 @@ struct media_output {
   int is_regular;    /* a file: it can be cut, and takes what it is given */
   int64_t start;     /* of ours in it: stdout may have had a beginning */
   int is_file;       /* one that was opened here: it can be removed, too; stdout's is its owner's */
+  int has_old;       /* it still holds what was in it before: the first write takes that away */
 };
 
 int media_output_open(struct media_output *output, const char *path,
@@ -61,7 +62,8 @@ int media_output_write(struct media_output *output, const void *from, uint64_t s
 void media_output_cut(struct media_output *output, uint64_t position);
 /* Some file systems report a full disk only here. */
 int media_output_close(struct media_output *output, struct media_error *error);
-/* Closes and removes the file; takes back all that was written to stdout's. */
+/* Closes and removes the file, unless it holds what was in it before and nothing was written; takes
+ * back all that was written to stdout's. */
 void media_output_discard(struct media_output *output);
 
 #endif

@@ -123,13 +123,18 @@ static int write_to(struct media_writer *writer, struct media_output *output, en
   }
 }
 
+static void path_of_file(char path[MEDIA_NAME_SIZE], const struct media_writer *writer,
+                         const char *suffix) {
+  snprintf(path, MEDIA_NAME_SIZE, "%.4000s/frame_%08llu%s", writer->path,
+           (unsigned long long)writer->frames, suffix);
+}
+
 /* One file of a folder. A file that could not be written whole is removed. */
 static int write_file(struct media_writer *writer, enum media_kind kind, const char *suffix,
                       const struct media_frame *frame, uint32_t plane, struct media_error *error) {
   char path[MEDIA_NAME_SIZE];
   struct media_output output;
-  snprintf(path, sizeof path, "%.4000s/frame_%08llu%s", writer->path,
-           (unsigned long long)writer->frames, suffix);
+  path_of_file(path, writer, suffix);
   int result = media_output_open(&output, path, writer->options.stop, error);
   if (result) return result;
   result = write_to(writer, &output, kind, frame, plane, error);
@@ -142,6 +147,20 @@ static int write_file(struct media_writer *writer, enum media_kind kind, const c
   return result;
 }
 
+static void plane_suffix(char suffix[16], uint32_t plane) {
+  snprintf(suffix, 16, "_%02u.npy", plane);
+}
+
+/* Those of the planes in front of this one: half a frame is none. */
+static void remove_planes(const struct media_writer *writer, uint32_t count) {
+  char path[MEDIA_NAME_SIZE], suffix[16];
+  for (uint32_t i = 0; i < count; i++) {
+    plane_suffix(suffix, i);
+    path_of_file(path, writer, suffix);
+    remove(path);
+  }
+}
+
 /* An NPY file holds one array, so a frame of several planes becomes several files. */
 static int write_npy_files(struct media_writer *writer, const struct media_frame *frame,
                            struct media_error *error) {
@@ -151,8 +170,9 @@ static int write_npy_files(struct media_writer *writer, const struct media_frame
   int result = CUDALINK_OK;
   for (uint32_t i = 0; !result && i < description->plane_count; i++) {
     char suffix[16];
-    snprintf(suffix, sizeof suffix, "_%02u.npy", i);
+    plane_suffix(suffix, i);
     result = write_file(writer, MEDIA_KIND_NPY, suffix, frame, i, error);
+    if (result) remove_planes(writer, i);
   }
   return result;
 }
