@@ -154,6 +154,17 @@ static void *take_in_thread(void *importer) {
   return NULL;
 }
 
+/* The consumer's own statistics have it too, by the power of two below it: it is in that bucket, and no
+ * other has changed. */
+static void one_more_wake(const cudalink_importer_statistics *before,
+                          const cudalink_importer_statistics *now, uint64_t latency) {
+  for (uint32_t i = 0; i < CUDALINK_HISTOGRAM_BUCKETS; i++) {
+    uint64_t start = UINT64_C(1) << i;
+    bool is_here = latency >= start && (latency < 2 * start || i + 1 == CUDALINK_HISTOGRAM_BUCKETS);
+    assert_int_equal(now->wake_latency[i], before->wake_latency[i] + is_here);
+  }
+}
+
 /* Every frame for which it slept is measured. */
 static void latency_of_a_sleeper(void **state) {
   (void)state;
@@ -162,9 +173,13 @@ static void latency_of_a_sleeper(void **state) {
   test_open(&exporter, .name = "cam");
   test_join(&importer, .name = "cam");
   take_one(exporter, importer);
+  cudalink_importer_statistics before = test_got(importer);
+  for (uint32_t i = 0; i < CUDALINK_HISTOGRAM_BUCKETS; i++)
+    assert_int_equal(before.wake_latency[i], 0); /* it did not sleep for that one */
   for (uint64_t i = 1; i <= 3; i++) {
     pthread_t thread;
     cudalink_importer_statistics statistics = {.size = sizeof statistics};
+    uint64_t latency = first_consumer().latency;
     assert_int_equal(pthread_create(&thread, NULL, take_in_thread, &importer), 0);
     UNTIL(cudalink_importer_get_statistics(importer, &statistics) == 0 && statistics.waits == i);
     test_send(exporter);
@@ -172,6 +187,9 @@ static void latency_of_a_sleeper(void **state) {
     cudalink_consumer_info consumer = first_consumer();
     assert_int_equal(consumer.measured, 1 + i);
     assert_int_equal(by_length(&consumer), 1 + i);
+    statistics = test_got(importer);
+    one_more_wake(&before, &statistics, consumer.latency - latency);
+    before = statistics;
   }
   assert_ok(cudalink_importer_close(importer));
   assert_ok(cudalink_exporter_close(exporter));
