@@ -24,6 +24,9 @@
 static int told(struct link_importer *importer, int notice) {
   switch (notice) {
   case CUDALINK_ERROR_LOST:
+    if (importer->lost_text[0])
+      return error_set(notice, "channel '%s': the connection has ended: %s", importer->name,
+                       importer->lost_text);
     return error_set(notice, "channel '%s': the producer died", importer->name);
   case CUDALINK_ERROR_ENDED:
     return error_set(notice, "channel '%s': the producer closed the channel", importer->name);

@@ -4,6 +4,7 @@
  *
  * Nothing of a message is used before wire_message_check has passed it and it came in its turn.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "link/importer.h"
@@ -13,16 +14,21 @@
 
 static _Alignas(64) unsigned char buffer[WIRE_MAX_MESSAGE + 64];
 
-static void over(struct link_attachment *attachment, int reason) {
+/* Of one that has joined. */
+static void over_because(struct link_attachment *attachment, int reason, const char *text) {
   struct link_importer *importer = attachment->importer;
-  if (!attachment->joined) {
-    link_join_lost(attachment, reason);
-    return;
-  }
   pthread_mutex_lock(&importer->object.mutex);
+  snprintf(importer->lost_text, sizeof importer->lost_text, "%s", text);
   link_attachment_over(attachment, reason);
   pthread_mutex_unlock(&importer->object.mutex);
   link_importer_notify(importer);
+}
+
+static void over(struct link_attachment *attachment, int reason) {
+  if (attachment->joined)
+    over_because(attachment, reason, "");
+  else
+    link_join_lost(attachment, reason);
 }
 
 static void exit_fire(struct service_timer *timer) {
@@ -197,9 +203,17 @@ static void dispatch(struct link_attachment *attachment, int type,
   }
 }
 
-static void receive_failed(struct link_attachment *attachment) {
+static void receive_failed(struct link_attachment *attachment, int status) {
   /* Held frames may keep it open, and its end would be told again and again. */
   service_unwatch(&attachment->source);
+  if (status ==
+      CUDALINK_ERROR_SYSTEM) { /* it is this process's fault: the producer may well live */
+    if (attachment->joined)
+      over_because(attachment, CUDALINK_ERROR_LOST, cudalink_last_error());
+    else
+      link_join_refused(attachment, status, cudalink_last_error());
+    return;
+  }
   /* Where the producer's sockets are its program's, only its exit tells of its death. */
   if (!attachment->joined || !attachment->shared_table || attachment->peer == OS_NO_HANDLE)
     over(attachment, CUDALINK_ERROR_LOST);
@@ -213,7 +227,7 @@ static bool receive(struct link_attachment *attachment) {
   int status = os_receive(attachment->source.handle, buffer, sizeof buffer, &size, handles, &count);
   if (status == CUDALINK_ERROR_BUSY) return false;
   if (status < 0) {
-    receive_failed(attachment);
+    receive_failed(attachment, status);
     return false;
   }
   int type = wire_message_check(buffer, size);

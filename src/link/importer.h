@@ -179,6 +179,7 @@ struct link_importer {
   bool mapping;              /* a thread maps a generation right now */
   int notice;                /* told once by the next acquire: LOST, ENDED, EVICTED; 0 = none */
   int earlier_notice;        /* of the producer before, when it was not told in time */
+  char lost_text[200];       /* why LOST, when it is not the producer's death; "" = it is */
   int refusal;               /* the producer's answer to the last try; 0 = none */
   char refusal_text[200];
   uint32_t sessions;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/resource.h>
 
 #include "os/posix/posix.h"
 
@@ -124,6 +125,29 @@ static void descriptors_arrive_close_on_exec(void **state) {
   assert_int_equal(os_send(ends.here, "x", 1, NULL, 0), 0);
   assert_int_equal(os_receive(ends.there, bytes, 16, &size, handles, &count), 0);
   assert_int_equal(count, 0);
+  disconnect(&ends);
+}
+
+/* It is not the peer's fault, and the sentence says what to do. */
+static void a_full_table_is_told(void **state) {
+  (void)state;
+  struct ends ends = connected();
+  struct rlimit before, low;
+  char bytes[16];
+  size_t size;
+  os_handle handles[OS_MAX_HANDLES];
+  int count, open = open_descriptors();
+  getrlimit(RLIMIT_NOFILE, &before);
+  send_null_devices(ends.here, OS_MAX_HANDLES, "x", 1);
+  os_handle next = dup(STDIN_FILENO); /* the least that is free */
+  close(next);
+  low = (struct rlimit){(rlim_t)next + 2, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+  int status = os_receive(ends.there, bytes, 16, &size, handles, &count);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_int_equal(status, CUDALINK_ERROR_SYSTEM);
+  assert_non_null(strstr(cudalink_last_error(), "ulimit -n"));
+  assert_int_equal(open_descriptors(), open);
   disconnect(&ends);
 }
 
@@ -248,6 +272,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(a_full_queue_never_blocks),
       cmocka_unit_test(a_closed_peer_is_lost),
       cmocka_unit_test(descriptors_arrive_close_on_exec),
+      cmocka_unit_test(a_full_table_is_told),
       cmocka_unit_test(what_nobody_asked_for_is_not_kept),
       cmocka_unit_test(bytes_wake_and_a_full_queue_is_fine),
       cmocka_unit_test_prestate(a_killed_peer_has_exited, nothing),

@@ -213,7 +213,7 @@ static void serve(os_handle connection, os_handle (*find)(void *context, uint64_
   os_handle handles[OS_MAX_HANDLES];
   int count;
   int result = os_receive(connection, &request, sizeof request, &size, handles, &count);
-  if (result == CUDALINK_ERROR_PROTOCOL) /* what he gives found no free number */
+  if (result == CUDALINK_ERROR_SYSTEM) /* what he gives found no free number */
     answer(connection, CUDALINK_ERROR_SYSTEM, OS_NO_HANDLE);
   if (result != CUDALINK_OK) return;
   if (size == sizeof request && request.purpose == GIVE && count == 1) {

@@ -113,8 +113,13 @@ int os_receive(os_handle connection, void *bytes, size_t capacity, size_t *size,
   if (message.msg_flags & MSG_TRUNC)
     return error_set(CUDALINK_ERROR_PROTOCOL, "the peer sent a message of more than %zu bytes",
                      capacity);
-  return error_set(CUDALINK_ERROR_PROTOCOL,
-                   "the peer sent more descriptors than %d (or this process can open no more)",
+  /* The kernel drops what does not fit: into the message's room, or into the process's table. */
+  if (handles && count < OS_MAX_HANDLES)
+    return error_set(
+        CUDALINK_ERROR_SYSTEM,
+        "a descriptor from the peer did not fit into this process's table of open files; "
+        "raise its limit (ulimit -n)");
+  return error_set(CUDALINK_ERROR_PROTOCOL, "the peer sent more descriptors than %d",
                    handles ? OS_MAX_HANDLES : 0);
 }
 

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * No room for the descriptors that a producer sends: the importer says so, and tries again.
+ */
+#include "link_test.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include "wire/message.h"
+
+static _Atomic int too_many; /* the type of messages whose descriptors find no room; 0 = none */
+
+/* As the kernel does it when the table is full: the message comes, its descriptors do not. */
+ssize_t recvmsg(int connection, struct msghdr *message, int flags);
+ssize_t recvmsg(int connection, struct msghdr *message, int flags) {
+  ssize_t length = (ssize_t)syscall(SYS_recvmsg, connection, message, flags);
+  int type = length > 0 ? wire_message_check(message->msg_iov[0].iov_base, (size_t)length) : 0;
+  struct cmsghdr *item = length > 0 ? CMSG_FIRSTHDR(message) : NULL;
+  if (!item || item->cmsg_type != SCM_RIGHTS || type <= 0 || type != atomic_load(&too_many))
+    return length;
+  for (size_t at = 0; CMSG_LEN(at) < item->cmsg_len; at += sizeof(int)) {
+    int handle;
+    memcpy(&handle, CMSG_DATA(item) + at, sizeof handle);
+    close(handle);
+  }
+  message->msg_controllen = 0;
+  message->msg_flags |= MSG_CTRUNC;
+  return length;
+}
+
+/* No room for what the producer sends: it is said, and nobody is told to be dead who lives. */
+static void an_importer_says_so(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  int status;
+  test_open(&exporter);
+  atomic_store(&too_many, WIRE_WELCOME);
+  assert_status(CUDALINK_ERROR_SYSTEM,
+                cudalink_importer_open(&importer, &(cudalink_importer_spec){
+                                                      CUDALINK_IMPORTER_DEFAULTS, .name = "channel",
+                                                      .open_timeout = FOREVER}));
+  assert_said("ulimit -n");
+  atomic_store(&too_many, WIRE_GENERATION);
+  assert_ok(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "channel"}));
+  assert_status(CUDALINK_ERROR_LOST,
+                cudalink_importer_acquire(importer, COMPLETE, FOREVER, &frame));
+  assert_said("ulimit -n");
+  atomic_store(&too_many, 0);
+  test_send(exporter); /* and when there is room again, it goes on */
+  do
+    status = cudalink_importer_acquire(importer, COMPLETE, FOREVER, &frame);
+  while (status == CUDALINK_ERROR_LOST);
+  assert_ok(status);
+  test_release(&frame);
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_importer_close(importer));
+}
+
+static const struct CMUnitTest tests[] = {test_case(an_importer_says_so)};
+test_main(tests)
