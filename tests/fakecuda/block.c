@@ -84,6 +84,13 @@ struct block *block_list(void) {
   return blocks;
 }
 
+size_t block_count(void) {
+  size_t count = 0;
+  for (const struct block *block = blocks; block; block = block->next)
+    if (block->kind != BLOCK_REGISTERED) count += block->kind == BLOCK_IPC ? block->opened : 1;
+  return count;
+}
+
 struct block *block_add(enum block_kind kind, uintptr_t address, size_t size) {
   struct block *block = calloc(1, sizeof *block);
   if (!block) fake_abort("out of memory");

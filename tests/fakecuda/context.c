@@ -93,6 +93,13 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return CUDA_SUCCESS;
 }
 
+size_t context_retains(void) {
+  size_t count = 0;
+  for (int device = 0; device < DEVICE_MAX; device++)
+    count += primary[device].retained;
+  return count;
+}
+
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
   ENTER(cuDevicePrimaryCtxGetState);
   if (!device_valid(device)) return CUDA_ERROR_INVALID_DEVICE;

@@ -288,7 +288,7 @@ size_t fakecuda_pending(void) {
 
 size_t fakecuda_live_handles(void) {
   lock();
-  size_t count = handle_count();
+  size_t count = handle_count() + reservation_count() + block_count() + context_retains();
   unlock();
   return count;
 }

@@ -121,6 +121,7 @@ void device_return_memory(CUdevice device, size_t size);
 /* The context current in this thread; NULL = none. A destroyed one is a misuse. */
 struct context *context_current(void);
 struct context *context_list(void);
+size_t context_retains(void); /* of primary contexts */
 void context_lose(struct context *context, CUresult result);
 
 /* ---- block.c: what lives at which address ---- */
@@ -158,6 +159,9 @@ struct block *block_add(enum block_kind kind, uintptr_t address, size_t size);
 void block_remove(struct block *block);
 struct block *block_find(uintptr_t address);
 struct block *block_list(void);
+/* All but registered memory, which may stay as long as its mapping does. */
+size_t block_count(void);
+size_t reservation_count(void); /* address ranges */
 bool block_on_device(const struct block *block);
 /* Address space, never used twice; memory can be mapped there with MAP_FIXED. */
 uintptr_t address_take(size_t size, size_t alignment);

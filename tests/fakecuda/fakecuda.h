@@ -73,7 +73,9 @@ FAKECUDA_API void fakecuda_pause(int paused);
 /* Operations queued in this process that are not done. */
 FAKECUDA_API size_t fakecuda_pending(void);
 
-/* Live objects: descriptors, device bytes and handles are flat when these are. */
+/* Live objects: descriptors, device bytes and handles are flat when these are. Memory, mappings, each
+ * opening of another's memory, reserved addresses and each retaining of a primary context count as
+ * handles; host memory that is registered does not. */
 FAKECUDA_API size_t fakecuda_live_handles(void);
 FAKECUDA_API size_t fakecuda_live_bytes(void);
 

@@ -168,6 +168,13 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) {
   return CUDA_SUCCESS;
 }
 
+size_t reservation_count(void) {
+  size_t count = 0;
+  for (const struct reservation *at = reservations; at; at = at->next)
+    count++;
+  return count;
+}
+
 static bool is_reserved(uintptr_t address, size_t size) {
   for (struct reservation *at = reservations; at; at = at->next)
     if (address >= at->address && address + size <= at->address + at->size) return true;

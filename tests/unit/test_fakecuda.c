@@ -755,6 +755,28 @@ static void test_graph_by_nodes(void **state) {
   OK(cuMemFreeHost((void *)words));
 }
 
+/* What is no handle to a program counts, too: else nobody would notice that it was left. */
+static void test_all_that_is_left_counts(void **state) {
+  CUdeviceptr reserved, device;
+  void *pinned;
+  CUcontext again;
+  size_t before = fakecuda_live_handles();
+  (void)state;
+  OK(cuMemAddressReserve(&reserved, 2 * MIB, 0, 0, 0));
+  assert_int_equal(fakecuda_live_handles(), before + 1);
+  OK(cuMemHostAlloc(&pinned, MIB, 0));
+  assert_int_equal(fakecuda_live_handles(), before + 2);
+  OK(cuMemAlloc(&device, MIB));
+  assert_int_equal(fakecuda_live_handles(), before + 3);
+  OK(cuDevicePrimaryCtxRetain(&again, 0));
+  assert_int_equal(fakecuda_live_handles(), before + 4);
+  OK(cuDevicePrimaryCtxRelease(0));
+  OK(cuMemFree(device));
+  OK(cuMemFreeHost(pinned));
+  OK(cuMemAddressFree(reserved, 2 * MIB));
+  assert_int_equal(fakecuda_live_handles(), before);
+}
+
 static void test_nothing_left(void **state) {
   (void)state;
   size_t handles = fakecuda_live_handles(), bytes = fakecuda_live_bytes();
@@ -803,6 +825,7 @@ int main(void) {
       TEST(test_graph_by_capture),
       TEST(test_capture_rules),
       TEST(test_graph_by_nodes),
+      TEST(test_all_that_is_left_counts),
       TEST(test_nothing_left),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
