@@ -131,7 +131,8 @@ CUDALINK_API int cudalink_exporter_begin(cudalink_exporter exporter,
 
 /* Publishes the begun frame: every consumer can take it now; its pixels are complete once the work
  * queued on `stream` so far is done. Never blocks, unless export_sync was asked for: then an error of
- * its wait comes back although the frame is published. The slot is no longer the caller's. Errors:
+ * its wait, as with flush_probe one of its question, comes back although the frame is published. The
+ * slot is no longer the caller's. Errors:
  * STREAM (not said, or of another device: names both), CAPTURING, INVALID_ARGUMENT (this slot is not
  * the begun one); then the frame is still begun. */
 CUDALINK_API int cudalink_exporter_publish(cudalink_exporter exporter, const cudalink_slot *slot,
