@@ -473,6 +473,52 @@ static void test_blocking_calls_wait(void **state) {
   OK(cuMemFreeHost((void *)words));
 }
 
+/* Each of these comes back only behind all that was queued, and is counted as one that waits. */
+#define WAITS_FOR_ALL(call)                                                                        \
+  do {                                                                                             \
+    uint64_t before = fakecuda_waiting_calls();                                                    \
+    *word = 0;                                                                                     \
+    OK(cuMemsetD8Async(busy, 1, 4096, stream));                                                    \
+    OK(cuStreamWriteValue64(stream, (CUdeviceptr)(uintptr_t)word, 1, 0));                          \
+    OK(call);                                                                                      \
+    assert_int_equal(*word, 1);                                                                    \
+    assert_int_equal(fakecuda_waiting_calls(), before + 1);                                        \
+  } while (0)
+
+static void test_each_waiting_call_waits(void **state) {
+  static const char image[] = ".version 7.0\n.target sm_70\n";
+  CUDA_ARRAY3D_DESCRIPTOR descriptor = {8, 4, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0};
+  void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+       *pinned;
+  _Atomic uint64_t *word;
+  CUdeviceptr busy, memory;
+  CUmodule module;
+  CUarray array;
+  CUcontext created;
+  (void)state;
+  OK(cuMemAlloc(&busy, 4096));
+  OK(cuMemAlloc(&memory, 4096));
+  OK(cuMemHostAlloc((void **)&word, 4096, 0));
+  OK(cuMemHostAlloc(&pinned, 4096, 0));
+  OK(cuMemHostRegister(page, 4096, 0));
+  OK(cuArray3DCreate(&array, &descriptor));
+  OK(cuCtxCreate(&created, 0, 0));
+  OK(cuCtxPopCurrent(&created));
+  fakecuda_set_delay(3000);
+  WAITS_FOR_ALL(cuMemFree(memory));
+  WAITS_FOR_ALL(cuMemFreeHost(pinned));
+  WAITS_FOR_ALL(cuMemHostUnregister(page));
+  WAITS_FOR_ALL(cuModuleLoadData(&module, image));
+  WAITS_FOR_ALL(cuModuleUnload(module));
+  WAITS_FOR_ALL(cuArrayDestroy(array));
+  WAITS_FOR_ALL(cuCtxSynchronize());
+  WAITS_FOR_ALL(cuCtxDestroy(created));
+  fakecuda_set_delay(0);
+  OK(cuMemFree(busy));
+  OK(cuMemFreeHost((void *)(uintptr_t)word));
+  munmap(page, 4096);
+}
+
 static void test_injected_failures(void **state) {
   (void)state;
   CUdeviceptr a, b;
@@ -818,6 +864,7 @@ int main(void) {
       TEST(test_pool),
       TEST(test_vmm),
       TEST(test_blocking_calls_wait),
+      TEST(test_each_waiting_call_waits),
       TEST(test_injected_failures),
       TEST(test_arrays),
       TEST(test_external),

@@ -156,6 +156,13 @@ static void allocates_while_frames_flow(void) {
   cuda->cuMemAlloc(&pointer, 4096);
 }
 
+static void opens_while_frames_flow(void) {
+  CUevent event;
+  CUipcEventHandle handle = {{0}};
+  fakecuda_frames_flow(FAKECUDA_FLOW_ABORT, FAKECUDA_OPENING);
+  cuda->cuIpcOpenEventHandle(&event, handle);
+}
+
 static void release_too_often(void) {
   OK(cuDevicePrimaryCtxRelease(0));
   cuda->cuDevicePrimaryCtxRelease(0);
@@ -193,6 +200,8 @@ static const struct misuse_case {
     {"CUDA in a host function", cuda_in_host_function, "in a host function"},
     {"waiting call", waits_while_frames_flow, "cuMemFree waits for the whole GPU, while"},
     {"allocating call", allocates_while_frames_flow, "cuMemAlloc allocates or frees, while"},
+    {"opening call", opens_while_frames_flow,
+     "cuIpcOpenEventHandle opens or exports a handle, while"},
     {"release too often", release_too_often, "more often than it was retained"},
     {"no CPU twin", no_twin, "kernel lonely has no CPU twin"},
 };
