@@ -634,6 +634,29 @@ TEST(old_hostile_handles, 30) {
   finish(producer, importer);
 }
 
+/* W39: whoever only reads can't spoil the producer's fields. */
+TEST(old_segment_is_mapped_for_reading, 30) {
+  gpu_start();
+  const char *name = segment_name();
+  char line[LINE_SIZE];
+  int mappings = 0;
+  cudalink_frame frame;
+  struct process *producer = start_producer(name, "");
+  process_ask(producer, "frames 1");
+  cudalink_importer importer = open_importer(name, CUDALINK_WIRE_CIPD, 1);
+  next_frame(importer, &frame);
+  FILE *file = fopen("/proc/self/maps", "r");
+  while (file && fgets(line, sizeof line, file)) {
+    if (!strstr(line, name)) continue;
+    CHECK_CONTAINS(line, " r--s ");
+    mappings++;
+  }
+  fclose(file);
+  CHECK(mappings > 0);
+  CHECK_OK(cudalink_frame_release(&frame, NONE));
+  finish(producer, importer);
+}
+
 /* W40: something else under that name: another program's, another kind of file, nothing in it. */
 TEST(old_name_is_something_else, 30) {
   gpu_start();

@@ -549,6 +549,30 @@ TEST(outlet_reads_nothing_back, 60) {
   process_finish(consumer);
 }
 
+/* The memory behind the slot that is lent next. */
+static size_t bytes_behind(struct outlet *outlet) {
+  cudalink_slot slot;
+  CUdeviceptr base;
+  size_t size;
+  CHECK_OK(cudalink_exporter_begin(outlet->exporter, &outlet->description, 10 * SECOND, &slot));
+  CU(cuMemGetAddressRange(&base, &size, (CUdeviceptr)(uintptr_t)slot.data));
+  CHECK_OK(cudalink_exporter_abandon(outlet->exporter, &slot, NONE));
+  return size;
+}
+
+/* W35: a legacy handle exports the whole 2 MiB that its memory lies in. All of it is the channel's. */
+TEST(outlet_exports_no_neighbours, 30) {
+  const size_t granule = 2u << 20;
+  struct outlet outlet;
+  start(&outlet);
+  CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = 1}));
+  CHECK_EQUAL(bytes_behind(&outlet), granule);
+  CHECK_OK(cudalink_exporter_close(outlet.exporter));
+  CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.kind = CUDALINK_KIND_IPC}));
+  CHECK_EQUAL(bytes_behind(&outlet) % granule, 0);
+  CHECK_OK(cudalink_exporter_close(outlet.exporter));
+}
+
 /* W25: one producer per name; F56 and others: what is not ours is left alone. */
 TEST(outlet_owns_its_name, 60) {
   struct outlet outlet, other;
