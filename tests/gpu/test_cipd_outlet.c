@@ -549,6 +549,23 @@ TEST(outlet_reads_nothing_back, 60) {
   process_finish(consumer);
 }
 
+/* A session is joined with a frame in it. Who waits for it is told that a producer is there. */
+TEST(outlet_that_has_published_nothing, 30) {
+  struct outlet outlet;
+  cudalink_importer importer;
+  start(&outlet);
+  CHECK_OK(try_open(&outlet, (cudalink_exporter_spec){.cipd_only = 1}));
+  cudalink_importer_spec spec = {CUDALINK_IMPORTER_DEFAULTS, .name = outlet.name,
+                                 .open_timeout = 20 * MILLISECOND};
+  CHECK_STATUS(cudalink_importer_open(&importer, &spec), CUDALINK_ERROR_NOT_FOUND);
+  CHECK_CONTAINS(cudalink_last_error(), "there is a segment: the producer has published nothing");
+  give(&outlet);
+  spec.open_timeout = 10 * SECOND;
+  CHECK_OK(cudalink_importer_open(&importer, &spec));
+  CHECK_OK(cudalink_importer_close(importer));
+  CHECK_OK(cudalink_exporter_close(outlet.exporter));
+}
+
 /* The memory behind the slot that is lent next. */
 static size_t bytes_behind(struct outlet *outlet) {
   cudalink_slot slot;

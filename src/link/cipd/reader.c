@@ -177,9 +177,14 @@ static bool is_replaced(const struct link_importer *importer, struct link_reader
 /* When to look again behind this; what the caller should be told, or 1. */
 static int not_there(struct link_importer *importer, int status, uint64_t now) {
   switch (status) {
-  case CUDALINK_ERROR_NOT_FOUND: importer->reader_text[0] = 0; /* fall through */
-  case CUDALINK_ERROR_BUSY:                                    /* it is starting */
+  case CUDALINK_ERROR_BUSY: /* it is starting */
+    snprintf(importer->reader_text, sizeof importer->reader_text, "; there is a segment: %.150s",
+             cudalink_last_error());
+    importer->reader_try = now + SEARCH_STEP;
+    return 1;
+  case CUDALINK_ERROR_NOT_FOUND:
   case CUDALINK_ERROR_ENDED: /* stale: its producer has gone, another one will come */
+    importer->reader_text[0] = 0;
     importer->reader_try = now + SEARCH_STEP;
     return 1;
   case CUDALINK_ERROR_LOST:
