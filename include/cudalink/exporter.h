@@ -111,7 +111,8 @@ typedef struct cudalink_slot {
 
 /* Opens the channel and becomes its producer. Blocks for the time it takes to allocate and touch
  * the slots (about 0.3 s per GiB on kind host); on GPU kinds it may wait for what runs on the GPU, as no later
- * call does while frames flow. Errors: NAME_IN_USE (says by which program),
+ * call does while frames flow. Errors: NAME_IN_USE (says by which program; the end of one that is being killed is
+ * waited for, 5 s at most),
  * INVALID_ARGUMENT, NO_SPACE (what limit, how much was asked), REFUSED (a folder or file that is not
  * ours in the way, named), SYSTEM, FORKED; GPU kinds: UNSUPPORTED, GPU. With cipd_name also
  * NAME_IN_USE (another producer writes that segment) and REFUSED (it is no producer's); what a

@@ -14,6 +14,10 @@
 #include "link/trace.h"
 
 #define CLOSE_LOOK 1000000 /* ns between two looks at the words that queued work still writes */
+#define DYING_STEP                                                                                 \
+  1000000 /* ns between two tries to take the name of a producer that is being killed, */
+#define DYING_LOOKS 3          /* which is alive when so many looks say so, */
+#define DYING_LIMIT 5000000000 /* ns, for so long: a GPU driver tidies up, too */
 #define DEFAULT_SLOTS 4
 #define DEFAULT_MAX_SLOTS 16
 #define DEFAULT_HOLD_LIMIT 2000000000
@@ -173,6 +177,21 @@ static int claim_inside(void *argument) {
   return CUDALINK_OK;
 }
 
+/* A producer that is being killed keeps its name for as long as the kernel takes to end it. Here and not on the
+ * service thread, which has others to look after. */
+static int claim_name(struct link_exporter *exporter) {
+  uint64_t deadline = os_deadline(DYING_LIMIT);
+  _Atomic uint32_t nobody = 0;
+  for (int alive = 0;;) {
+    int status = service_call(claim_inside, exporter);
+    if (status != CUDALINK_ERROR_NAME_IN_USE || os_now() >= deadline) return status;
+    /* Several looks: for a moment the signal is not pending any more, and its exit has not begun. */
+    alive = os_process_is_ending(exporter->claim.owner) ? 0 : alive + 1;
+    if (alive == DYING_LOOKS) return status;
+    os_sleep_on(&nobody, 0, os_deadline(DYING_STEP), false);
+  }
+}
+
 static int let_in_inside(void *argument) {
   struct link_exporter *exporter = argument;
   exporter->listener_paused = false;
@@ -214,7 +233,7 @@ static int open_ends(struct link_exporter *exporter, const cudalink_exporter_spe
   if (status == CUDALINK_OK) status = make_control(exporter);
   if (status == CUDALINK_OK) status = prepare_words(exporter);
   if (status == CUDALINK_OK) status = make_first(exporter, spec);
-  if (status == CUDALINK_OK) status = service_call(claim_inside, exporter);
+  if (status == CUDALINK_OK) status = claim_name(exporter);
   if (status == CUDALINK_OK) status = open_outlet(exporter, spec);
   return status == CUDALINK_OK ? service_call(let_in_inside, exporter) : status;
 }

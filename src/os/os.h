@@ -135,6 +135,7 @@ struct os_claim {
   char file[OS_FILE_SIZE];
   uint64_t socket_inode;   /* so that drop removes its own socket only */
   struct os_own_name *own; /* its entry in the list of this process's own names */
+  int32_t owner;           /* behind NAME_IN_USE: who has the name; 0 = not visible here */
 };
 /* Lock, then bind a temporary name, listen, rename over FILE.sock. NAME_IN_USE says pid (and
  * program, from /proc/PID/comm, where visible) of the owner; BUSY: somebody is tidying the name up,
@@ -164,6 +165,9 @@ uint32_t os_own_uid(void);
 int32_t os_own_pid(void);
 void os_own_program(char program[32]);             /* comm of this process */
 void os_program_of(int32_t pid, char program[32]); /* "" when not visible */
+/* Is it being killed, or exiting? It may keep what it has for a while: the kernel first waits for what is under
+ * way, 40 ms were seen. False for one that writes a core dump, and where /proc does not show it. */
+bool os_process_is_ending(int32_t pid);
 
 /* ---- message.c: one message at a time over a connection ----------------------------------- */
 #define OS_MAX_HANDLES 4 /* os_receive needs room for that many */

@@ -72,6 +72,33 @@ TEST(field_p20, 60) {
   process_finish(consumer);
 }
 
+/* Who restarts a killed producer need not wait for its end, which takes the kernel a while with consumers. */
+HELPER(attended) {
+  cudalink_exporter exporter;
+  HELPER_LEAKS();
+  CHECK_OK(open_producer(&exporter, "a", 1000));
+  CHECK_OK(cudalink_exporter_wait_consumers(exporter, 1, 20 * SECOND));
+  say("attended");
+  char line[LINE_SIZE];
+  hear(line);
+}
+
+TEST(name_of_a_dying_producer_is_free_soon, 60) {
+  struct process *consumer = start_consumer("policy=latest");
+  process_tell(consumer, "run");
+  for (int i = 0; i < 30; i++) {
+    cudalink_exporter exporter;
+    struct process *producer = process_start("attended", "round=%d", i);
+    process_expect(producer, "attended");
+    process_signal_only(producer, SIGKILL);
+    CHECK_OK(open_producer(&exporter, "a", 1000));
+    process_wait(producer);
+    CHECK_OK(cudalink_exporter_close(exporter));
+  }
+  CHECK_CONTAINS(process_ask(consumer, "stop"), "stopped");
+  process_finish(consumer);
+}
+
 /* A consumer with `once` stays with the first. */
 TEST(once, 20) {
   struct process *producer = start_producer("salt=1");

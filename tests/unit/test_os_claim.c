@@ -247,9 +247,11 @@ static void owners_never_overlap(void **state) {
 /* A program that tidies up is not an owner: a producer tries again, and says so when it gives up. */
 static void a_cleaner_is_not_an_owner(void **state) {
   (void)state;
+  int32_t owner;
   os_handle folder, lock;
   assert_int_equal(os_path_open(test_folder, false, &folder), 0);
-  assert_int_equal(os_name_lock_take(folder, test_folder, "tidied", OS_NAME_LOCK_CLEAN, &lock), 0);
+  assert_int_equal(
+      os_name_lock_take(folder, test_folder, "tidied", OS_NAME_LOCK_CLEAN, &lock, &owner), 0);
   struct process producer = process_start("", "take", test_folder, "tidied");
   process_expect(&producer, "-4"); /* BUSY, not NAME_IN_USE */
   process_end(&producer, 0);

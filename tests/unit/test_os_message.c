@@ -256,6 +256,27 @@ static void programs_have_names(void **state) {
   assert_string_equal(other, "");
 }
 
+static void a_process_that_is_killed_is_ending(void **state) {
+  (void)state;
+  pid_t child = fork();
+  if (child == 0)
+    for (;;)
+      pause();
+  assert_true(child > 0);
+  assert_false(os_process_is_ending(getpid()));
+  assert_false(os_process_is_ending(child));
+  assert_false(os_process_is_ending(0));
+  assert_int_equal(kill(child, SIGSTOP), 0);
+  assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+  assert_false(os_process_is_ending(child)); /* a stopped one is none */
+  assert_int_equal(kill(child, SIGKILL), 0);
+  siginfo_t info;
+  assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+  assert_true(os_process_is_ending(child)); /* dead, and nobody has asked for it yet */
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_false(os_process_is_ending(child));
+}
+
 static int helper_peer(const char *folder, const char *file) {
   os_handle connection;
   char line[LINE_SIZE];
@@ -280,6 +301,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test_prestate(a_killed_peer_has_exited, pidfd),
       cmocka_unit_test(an_invisible_peer_is_unsupported),
       cmocka_unit_test(programs_have_names),
+      cmocka_unit_test(a_process_that_is_killed_is_ending),
   };
   return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

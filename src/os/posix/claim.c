@@ -90,7 +90,8 @@ static int open_socket(struct os_claim *claim, os_handle folder, bool *replaced)
 static int take(struct os_claim *claim, os_handle folder, bool *replaced) {
   int result = os_own_name_add(&claim->own, folder, claim->file);
   if (result != CUDALINK_OK) return result;
-  result = os_name_lock_take(folder, claim->directory, claim->file, OS_NAME_LOCK_OWN, &claim->lock);
+  result = os_name_lock_take(folder, claim->directory, claim->file, OS_NAME_LOCK_OWN, &claim->lock,
+                             &claim->owner);
   if (result == CUDALINK_OK) {
     result = open_socket(claim, folder, replaced);
     if (result != CUDALINK_OK) os_name_lock_drop(folder, claim->file, &claim->lock);
@@ -113,10 +114,13 @@ int os_claim_take(struct os_claim *claim, const char *directory, const char *fil
   int result = os_path_open(directory, false, &folder);
   if (result == CUDALINK_OK) result = take(claim, folder, &stale);
   os_handle_close(&folder);
-  if (result != CUDALINK_OK)
-    *claim = no_claim;
-  else if (replaced)
-    *replaced = stale;
+  if (result == CUDALINK_OK) {
+    if (replaced) *replaced = stale;
+    return result;
+  }
+  int32_t owner = result == CUDALINK_ERROR_NAME_IN_USE ? claim->owner : 0;
+  *claim = no_claim;
+  claim->owner = owner;
   return result;
 }
 
@@ -155,12 +159,13 @@ static bool exists(os_handle folder, const char *entry) {
 static bool clean(os_handle folder, const char *directory, const char *file) {
   char entry[ENTRY_SIZE], temporary[ENTRY_SIZE], lock_file[ENTRY_SIZE];
   os_handle lock;
+  int32_t owner;
   socket_entry(file, entry);
   temporary_entry(file, temporary);
   snprintf(lock_file, sizeof lock_file, "%s.lock", file);
   bool lock_existed = exists(folder, lock_file);
   if (!lock_existed && !exists(folder, entry) && !exists(folder, temporary)) return false;
-  if (os_name_lock_take(folder, directory, file, OS_NAME_LOCK_CLEAN, &lock) != CUDALINK_OK)
+  if (os_name_lock_take(folder, directory, file, OS_NAME_LOCK_CLEAN, &lock, &owner) != CUDALINK_OK)
     return false;
   bool removed = remove_own(folder, entry, S_IFSOCK);
   removed |= remove_own(folder, temporary, S_IFSOCK);

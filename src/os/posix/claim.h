@@ -21,10 +21,10 @@ void os_own_name_leave(void);
 /* A cleaner locks more bytes than an owner, so that a producer that meets it can tell, and tries
  * again instead of reporting an owner that isn't one. */
 enum os_name_lock_purpose { OS_NAME_LOCK_OWN = 1, OS_NAME_LOCK_CLEAN = 2 };
-/* Makes and locks FILE.lock. NAME_IN_USE names the owner; REFUSED what is in the way;
- * BUSY: a cleaner did not end while we tried. */
+/* Makes and locks FILE.lock. NAME_IN_USE names the owner, also in *owner (0 = not visible here); REFUSED what is
+ * in the way; BUSY: a cleaner did not end while we tried. */
 int os_name_lock_take(os_handle folder, const char *directory, const char *file,
-                      enum os_name_lock_purpose purpose, os_handle *lock);
+                      enum os_name_lock_purpose purpose, os_handle *lock, int32_t *owner);
 /* True while FILE.lock is still the file that `lock` holds. */
 bool os_name_lock_holds(os_handle folder, const char *file, os_handle lock);
 /* Removes FILE.lock if it is still the one held, then lets go of it: in this order, so that whoever

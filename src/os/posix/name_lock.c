@@ -64,21 +64,21 @@ static int in_use(int32_t owner) {
 }
 
 int os_name_lock_take(os_handle folder, const char *directory, const char *file,
-                      enum os_name_lock_purpose purpose, os_handle *lock) {
+                      enum os_name_lock_purpose purpose, os_handle *lock, int32_t *owner) {
   char entry[OS_FILE_SIZE + 8];
-  int32_t owner = 0;
+  *owner = 0;
   lock_entry(file, entry);
   for (int tries = 0; tries < MAX_TRIES; tries++) {
     int result = open_lock(folder, directory, entry, lock);
     if (result != CUDALINK_OK) return result;
-    enum attempt attempt = try_lock(*lock, purpose, &owner);
+    enum attempt attempt = try_lock(*lock, purpose, owner);
     if (attempt == LOCKED && os_name_lock_holds(folder, file, *lock)) return CUDALINK_OK;
     os_handle_close(lock);
-    if (attempt == OWNED) return in_use(owner);
+    if (attempt == OWNED) return in_use(*owner);
     sched_yield(); /* a cleaner is at work, or the file was removed before we locked it */
   }
   return error_set(CUDALINK_ERROR_BUSY, "the name is being tidied up (by process %d); try again",
-                   owner);
+                   *owner);
 }
 
 bool os_name_lock_holds(os_handle folder, const char *file, os_handle lock) {

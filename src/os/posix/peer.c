@@ -41,6 +41,38 @@ void os_program_of(int32_t pid, char program[32]) {
   read_line(path, program, 32);
 }
 
+#define EXITING 0x4 /* PF_EXITING in the flags of /proc/PID/stat (proc(5)) */
+#define KILLED                                                                                     \
+  UINT64_C(                                                                                        \
+      0x100) /* SIGKILL in a mask of /proc/PID/status: each thread has it pending until it exits */
+
+/* A field of /proc/PID/status, which is hexadecimal; 0 when there is none. */
+static uint64_t status_mask(const char *status, const char *name) {
+  const char *at = strstr(status, name);
+  return at ? strtoull(at + strlen(name), NULL, 16) : 0;
+}
+
+static void read_proc(int32_t pid, const char *name, char *text, size_t size) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
+  int file = open(path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
+  if (file >= 0) close(file);
+  text[length > 0 ? length : 0] = '\0';
+}
+
+bool os_process_is_ending(int32_t pid) {
+  char text[4096];
+  unsigned flags = 0;
+  if (pid <= 0) return false;
+  read_proc(pid, "stat", text, sizeof text);
+  const char *rest = strrchr(text, ')'); /* behind the program's name, which may be anything */
+  if (rest && sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && (flags & EXITING))
+    return true;
+  read_proc(pid, "status", text, sizeof text);
+  return ((status_mask(text, "\nSigPnd:") | status_mask(text, "\nShdPnd:")) & KILLED) != 0;
+}
+
 /* The user that the kernel shows for users that have no number in this namespace. */
 static uint32_t overflow_uid(void) {
   char line[16];
