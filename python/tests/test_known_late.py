@@ -22,6 +22,7 @@ from cuda_link import (
     ImportSpec,
 )
 from cuda_link._known import opening
+from gets import frame_of, take, until
 
 NAME = f"test_known_late_{os.getpid()}"
 SPEC = FrameSpec(NAME, height=6, width=8)
@@ -44,17 +45,6 @@ def opened(policy=POLICY, **options):
     return Importer.open(ImportSpec(NAME, **options), policy=policy)
 
 
-def take(importer):
-    """The get that takes a frame; those before find nothing."""
-    end, received = time.monotonic() + LIMIT, importer._importer.statistics().received
-    while True:
-        result = importer.get_frame_numpy()
-        if importer._importer.statistics().received > received:
-            return result
-        assert result.outcome is NOTHING and time.monotonic() < end, result
-        importer.wait_for_doorbell(1000)
-
-
 def begin(importer):
     """A get that takes a frame and returns none."""
     assert take(importer) == (NOTHING, None)
@@ -72,19 +62,6 @@ def last(importer, n):
         assert time.monotonic() < end
         importer.wait_for_doorbell(1000)
     return frame_of(result, n)
-
-
-def frame_of(result, n):
-    assert result.outcome is NEW and (result.frame == n).all(), result
-    return result.frame
-
-
-def until(importer, outcome):
-    end = time.monotonic() + LIMIT
-    while (result := importer.get_frame_numpy()).outcome is not outcome:
-        assert time.monotonic() < end, result
-        importer.wait_for_doorbell(1000)
-    return result
 
 
 def nothing(importer, outcome=NOTHING):

@@ -16,6 +16,7 @@ import pytest
 from conftest import start_python
 from cuda_link import Exporter, ExportPolicy, GpuFrame, Importer, ImportOutcome, ImportPolicy, ImportSpec
 from cuda_link._backend import low
+from gets import frame_of, take, until
 from standin import cu, new_memory, new_stream
 from test_gpu import LIMIT, Blocked, pytestmark  # noqa: F401 (found by pytest)
 from test_known_gpu import (
@@ -55,17 +56,6 @@ def send(exporter, n, stream=0):
     assert exporter.export(GpuFrame(source, SIZE, stream)) is PUBLISHED
 
 
-def take(importer):
-    """The get that takes a frame; those before find nothing."""
-    end, received = time.monotonic() + LIMIT, importer._importer.statistics().received
-    while True:
-        result = importer.get_frame_numpy()
-        if importer._importer.statistics().received > received:
-            return result
-        assert result.outcome in (NOTHING, LATE) and time.monotonic() < end, result
-        importer.wait_for_doorbell(1000)
-
-
 def begin(importer, exporter, n):
     send(exporter, n)
     assert take(importer) == (NOTHING, None)
@@ -73,19 +63,6 @@ def begin(importer, exporter, n):
 
 def get(importer, n):
     return frame_of(take(importer), n)
-
-
-def frame_of(result, n):
-    assert result.outcome is NEW and (result.frame == n).all(), result
-    return result.frame
-
-
-def until(importer, outcome):
-    end = time.monotonic() + LIMIT
-    while (result := importer.get_frame_numpy()).outcome is not outcome:
-        assert time.monotonic() < end, result
-        importer.wait_for_doorbell(1000)
-    return result
 
 
 @pytest.fixture
