@@ -78,7 +78,7 @@ static bool left_alone_since(struct os_service_thread *thread, uint32_t before) 
 
 /* Waits while others are being served. */
 static int connect_waiting(struct os_service_thread *thread, os_handle made, uint32_t before) {
-  struct timeval look = {.tv_usec = ASKER_LOOKS * 1000};
+  struct timeval look = {.tv_usec = ASKER_LOOKS * 1000L};
   setsockopt(made, SOL_SOCKET, SO_SNDTIMEO, &look, sizeof look);
   int status;
   do

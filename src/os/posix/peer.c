@@ -61,14 +61,19 @@ static void read_proc(int32_t pid, const char *name, char *text, size_t size) {
   text[length > 0 ? length : 0] = '\0';
 }
 
+/* The ninth field. The second one is the program's name, which may be anything, up to the last parenthesis. */
+static unsigned long flags_of(const char *stat) {
+  const char *at = strrchr(stat, ')');
+  for (int field = 2; at && field < 9; field++)
+    at = strchr(at + 1, ' ');
+  return at ? strtoul(at, NULL, 10) : 0;
+}
+
 bool os_process_is_ending(int32_t pid) {
   char text[4096];
-  unsigned flags = 0;
   if (pid <= 0) return false;
   read_proc(pid, "stat", text, sizeof text);
-  const char *rest = strrchr(text, ')'); /* behind the program's name, which may be anything */
-  if (rest && sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %u", &flags) == 1 && (flags & EXITING))
-    return true;
+  if (flags_of(text) & EXITING) return true;
   read_proc(pid, "status", text, sizeof text);
   return ((status_mask(text, "\nSigPnd:") | status_mask(text, "\nShdPnd:")) & KILLED) != 0;
 }
