@@ -119,6 +119,7 @@ static int close_inside(void *argument) {
   if (importer->draining) link_attachment_settle(importer->draining);
   importer->draining = NULL;
   link_reader_leave(importer);
+  importer->inside--;
   pthread_mutex_unlock(&importer->object.mutex);
   service_post(&importer->work);
   return CUDALINK_OK;
@@ -154,6 +155,7 @@ int cudalink_importer_close(cudalink_importer handle) {
   struct link_importer *importer = link_importer_lock(handle, "cudalink_importer_close", &status);
   if (!importer) return status;
   importer->closing = true;
+  importer->inside++; /* work that is posted already would give the record away before close_inside */
   bool legacy = importer->statistics.kind == CUDALINK_KIND_IPC && !importer->held;
   os_handle descriptor = importer->descriptor;
   importer->descriptor = OS_NO_HANDLE;
