@@ -155,8 +155,8 @@ int cudalink_importer_close(cudalink_importer handle) {
   struct link_importer *importer = link_importer_lock(handle, "cudalink_importer_close", &status);
   if (!importer) return status;
   importer->closing = true;
-  importer
-      ->inside++; /* work that is posted already would give the record away before close_inside */
+  /* Work that is posted already would give the record away before close_inside. */
+  importer->inside++;
   bool legacy = importer->statistics.kind == CUDALINK_KIND_IPC && !importer->held;
   os_handle descriptor = importer->descriptor;
   importer->descriptor = OS_NO_HANDLE;
