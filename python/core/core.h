@@ -99,6 +99,9 @@ PyObject *core_statistics(PyObject *module, PyObject *arguments,
                           int (*get)(uint32_t id, void *statistics));
 /* (handle) -> None */
 PyObject *core_close(PyObject *module, PyObject *arguments, int (*close)(uint32_t id));
+/* (id, ns) -> None */
+PyObject *core_wait(PyObject *module, PyObject *arguments,
+                    int (*wait)(uint32_t id, int64_t timeout));
 
 typedef int core_take_function(cudalink_importer, cudalink_stream, int64_t, cudalink_frame *);
 /* A frame that was acquired. */

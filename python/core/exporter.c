@@ -158,15 +158,12 @@ static PyObject *exporter_wait_consumers(PyObject *module, PyObject *arguments) 
   return core_answer(module, status);
 }
 
+static int wait_taken(uint32_t id, int64_t timeout) {
+  return cudalink_exporter_wait_taken((cudalink_exporter){id}, timeout);
+}
+
 static PyObject *exporter_wait_taken(PyObject *module, PyObject *arguments) {
-  cudalink_exporter exporter;
-  long long timeout;
-  if (!PyArg_ParseTuple(arguments, "IL", &exporter.id, &timeout)) return NULL;
-  int status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = cudalink_exporter_wait_taken(exporter, timeout);
-  Py_END_ALLOW_THREADS;
-  return core_answer(module, status);
+  return core_wait(module, arguments, wait_taken);
 }
 
 static int get_statistics(uint32_t id, void *statistics) {

@@ -27,3 +27,15 @@ PyObject *core_close(PyObject *module, PyObject *arguments, int (*close)(uint32_
   Py_END_ALLOW_THREADS;
   return core_answer(module, status);
 }
+
+PyObject *core_wait(PyObject *module, PyObject *arguments,
+                    int (*wait)(uint32_t id, int64_t timeout)) {
+  unsigned id;
+  long long timeout;
+  if (!PyArg_ParseTuple(arguments, "IL", &id, &timeout)) return NULL;
+  int status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = wait(id, timeout);
+  Py_END_ALLOW_THREADS;
+  return core_answer(module, status);
+}

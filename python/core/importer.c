@@ -19,15 +19,12 @@ static PyObject *importer_open(PyObject *module, PyObject *arguments) {
   return status < 0 ? core_fail(module, status) : PyLong_FromUnsignedLong(importer.id);
 }
 
+static int wait_producer(uint32_t id, int64_t timeout) {
+  return cudalink_importer_wait_producer((cudalink_importer){id}, timeout);
+}
+
 static PyObject *importer_wait_producer(PyObject *module, PyObject *arguments) {
-  cudalink_importer importer;
-  long long timeout;
-  if (!PyArg_ParseTuple(arguments, "IL", &importer.id, &timeout)) return NULL;
-  int status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = cudalink_importer_wait_producer(importer, timeout);
-  Py_END_ALLOW_THREADS;
-  return core_answer(module, status);
+  return core_wait(module, arguments, wait_producer);
 }
 
 /* The frame goes back when there is no memory for a hold. */
