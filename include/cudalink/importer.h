@@ -105,9 +105,10 @@ CUDALINK_API int cudalink_importer_wait_producer(cudalink_importer importer, int
  *
  * Errors: TIMEOUT (there was none; or its pixels were not complete in time; or it is the first one in new
  * memory, which is mapped a moment later: the sentence says which, and those two are offered again); BUSY; LOST
- * (the producer died) and ENDED (it closed): each told once, then acquire looks for the next producer (never with
- * `once`: then they stay; on the old wire nobody can see a death, which ends in TIMEOUT); EVICTED (the producer
- * took this importer's frames back because they were held too long; told once, it then joins again);
+ * (the producer died) and ENDED (it closed): each told once (when more than two producers went between two calls,
+ * the last two ends; `session` counts them all), then acquire looks for the next producer (never with `once`: then
+ * they stay; on the old wire nobody can see a death, which ends in TIMEOUT); EVICTED (the producer took this
+ * importer's frames back because they were held too long; told once, it then joins again);
  * NOT_FOUND only from importers with `once` before a producer was found; CLOSED (also when another
  * thread closes the importer during the call); REFUSED, VERSION, PROTOCOL (the producer's answer to
  * joining). */

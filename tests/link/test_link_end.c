@@ -52,6 +52,27 @@ static void the_next_producer_is_found(void **state) {
   assert_ok(cudalink_exporter_close(exporter));
 }
 
+/* Three producers come and go while nobody asks: the last two ends are told, all sessions are counted. */
+static void of_many_ends_the_last_two_are_told(void **state) {
+  (void)state;
+  test_open(&exporter);
+  test_join(&importer);
+  for (uint32_t session = 1; session <= 3; session++) {
+    UNTIL(test_got(importer).sessions == session);
+    assert_ok(cudalink_exporter_close(exporter));
+    UNTIL(test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+    test_open(&exporter);
+  }
+  test_send(exporter);
+  assert_status(CUDALINK_ERROR_ENDED, acquire(FOREVER));
+  assert_status(CUDALINK_ERROR_ENDED, acquire(FOREVER));
+  cudalink_frame frame = test_take(importer);
+  assert_int_equal(frame.session, 4);
+  test_release(&frame);
+  assert_ok(cudalink_importer_close(importer));
+  assert_ok(cudalink_exporter_close(exporter));
+}
+
 /* With `once` it stays with its first producer, and says so again and again. */
 static void once_is_once(void **state) {
   (void)state;
@@ -426,6 +447,7 @@ static void a_begun_frame_is_abandoned_by_close(void **state) {
 static const struct CMUnitTest tests[] = {
     test_case(ended_is_told_once),
     test_case(the_next_producer_is_found),
+    test_case(of_many_ends_the_last_two_are_told),
     test_case(once_is_once),
     test_case(frames_are_drained_before_the_end),
     test_case(a_frame_from_before_the_join_is_drained_too),

@@ -102,6 +102,23 @@ class Summary(unittest.TestCase):
             status, said = self.summary({"name": "c", "result": result})
             self.assertEqual((status, said.splitlines()[-1]), (1, "0 passed, 1 failed, 0 skipped"))
 
+    def test_a_failure_says_why(self):
+        whys = (
+            "[  ERROR   ] --- 1 != 2\n[   LINE   ] --- ../tests/a.c:12: error: Failure!",
+            "[  FAILED ] b (0.01 s)\n  test_b.c:7: [12] x is 1, not y (2)",
+            "E       assert 1 == 2\nFAILED a.py::test_c - assert 1 == 2",
+            "the only line",
+        )
+        for text in whys:
+            with self.subTest(text=text):
+                said = self.summary({"name": "c", "result": "FAIL", "stdout": f"{text}\n", "stderr": "\n"})[1]
+                for line in text.splitlines():
+                    self.assertIn(f"\n  {line}\n", said)
+        long = "".join(f"a.c:{number}: wrong\n" for number in range(100))
+        said = self.summary({"name": "c", "result": "FAIL", "stdout": "no word of it\n" * 3 + long})[1]
+        self.assertNotIn("no word of it", said)
+        self.assertEqual(said.count("wrong"), 12)
+
     def test_nothing_fails(self):
         self.assertEqual(self.summary()[0], 1)
 
