@@ -90,7 +90,8 @@ TEST(a_thousand_generations, 400) {
 /* P53: one of eight consumers stands still with a frame in its hands. The others get every
  * frame; it is told what happened when it goes on, and joins again. */
 TEST(field_p53, 60) {
-  struct process *producer = start_producer("hold_ms=100 begin_ms=20000");
+  /* Long enough for the other seven on a busy machine. */
+  struct process *producer = start_producer("hold_ms=3000 begin_ms=20000");
   struct process *consumers[8];
   char expected[64];
   for (int i = 0; i < 8; i++) {
