@@ -62,7 +62,7 @@ int link_acquire_interrupted(struct acquire *acquire) {
   return importer->closing ? closed(importer) : take_notice(importer);
 }
 
-static int timed_out(const struct acquire *acquire) {
+int link_acquire_timed_out(const struct acquire *acquire) {
   struct link_importer *importer = acquire->importer;
   struct link_attachment *attachment =
       importer->draining ? importer->draining : importer->attachment;
@@ -449,9 +449,8 @@ static int drain(struct acquire *acquire) {
   return 1;
 }
 
-/* A frame is there, but no more may be held: another thread, or a stream, gives one back. */
-static void wait_for_hands(struct acquire *acquire, struct link_attachment *attachment,
-                           uint32_t seen) {
+void link_wait_for_hands(struct acquire *acquire, struct link_attachment *attachment,
+                         uint32_t seen) {
   struct link_importer *importer = acquire->importer;
   uint64_t now = os_now();
   if (!acquire->full_since) acquire->full_since = now;
@@ -474,7 +473,7 @@ int link_acquire_left(struct acquire *acquire) {
     int status = drain(acquire);
     if (status <= 0) return status;
     if (!importer->draining) continue;
-    if (link_acquire_late(acquire)) return timed_out(acquire);
+    if (link_acquire_late(acquire)) return link_acquire_timed_out(acquire);
     link_sleep_detached(acquire, atomic_load(&importer->changed), os_deadline(LOOK_STEP));
   }
   return 1;
@@ -498,12 +497,12 @@ static int acquire_locked(struct acquire *acquire) {
     if (status <= 0) return status;
     if (attachment && attachment->over) continue; /* there is something to read, or to tell */
     if (importer->notice) continue;
-    if (last) return timed_out(acquire);
+    if (last) return link_acquire_timed_out(acquire);
     if (link_acquire_late(acquire)) continue;
     if (!attachment)
       link_reader_sleep(acquire, seen);
     else if (acquire->full)
-      wait_for_hands(acquire, attachment, seen);
+      link_wait_for_hands(acquire, attachment, seen);
   }
 }
 

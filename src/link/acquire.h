@@ -44,7 +44,11 @@ static inline bool link_acquire_last(const struct acquire *acquire) {
 }
 /* Nothing was there: perhaps because the producer took our frames back. Then the connection is over. */
 void link_acquire_evicted(struct link_attachment *attachment);
-void link_acquire_count(struct acquire *acquire); /* the frame that was got */
+void link_acquire_count(struct acquire *acquire);          /* the frame that was got */
+int link_acquire_timed_out(const struct acquire *acquire); /* says why there was none */
+/* A frame is there, but no more may be held: another thread, or a stream, gives one back. */
+void link_wait_for_hands(struct acquire *acquire, struct link_attachment *attachment,
+                         uint32_t seen);
 /* Sleeps on importer->changed; `seen` was read before the last look. */
 void link_sleep_detached(struct acquire *acquire, uint32_t seen, uint64_t until);
 /* Sleeps on the bell; it was read, and asleep set, before the last look. */

@@ -49,7 +49,8 @@ static int take_announced(struct acquire *acquire, struct link_attachment *attac
   if (!next || has_one(attachment, pick.sequence) || !link_can_wait(attachment, pick.sequence))
     return 1;
   int32_t free_one = link_entry_free(attachment);
-  if (free_one < 0) return 1;
+  acquire->full = free_one < 0;
+  if (acquire->full) return 1;
   uint32_t e = (uint32_t)free_one;
   if (!link_lease_take(attachment, e, &pick)) return 1;
   int status = link_wait_queue(attachment, acquire->stream, pick.slot, pick.sequence);
@@ -76,7 +77,7 @@ static int round_attached(struct acquire *acquire, struct link_attachment *attac
   link_set_asleep(attachment, true);
   int status = take_announced(acquire, attachment);
   if (status > 0) link_acquire_evicted(attachment);
-  if (status > 0 && !attachment->over && !link_acquire_late(acquire)) {
+  if (status > 0 && !attachment->over && !acquire->full && !link_acquire_late(acquire)) {
     uint64_t try_at = link_mapping_try_at(attachment);
     link_sleep_attached(acquire, attachment, bell,
                         try_at < acquire->deadline ? try_at : acquire->deadline);
@@ -103,6 +104,7 @@ static int wait_next_locked(struct acquire *acquire) {
   for (;;) {
     int left = link_acquire_left(acquire);
     if (left <= 0) return left;
+    acquire->full = false;
     int interrupted = link_acquire_interrupted(acquire);
     if (interrupted) return interrupted;
     bool last = link_acquire_last(acquire);
@@ -111,11 +113,16 @@ static int wait_next_locked(struct acquire *acquire) {
     int status = attachment ? round_attached(acquire, attachment) : 1;
     if (status <= 0) return status;
     if (attachment && attachment->over) continue;
+    if (last && acquire->full) return link_acquire_timed_out(acquire);
     if (last)
       return error_set(attachment && acquire->timeout <= 0 ? CUDALINK_ERROR_BUSY
                                                            : CUDALINK_ERROR_TIMEOUT,
                        "channel '%s': the producer has announced no frame", importer->name);
-    if (!attachment && !link_acquire_late(acquire)) link_sleep_detached(acquire, seen, OS_FOREVER);
+    if (link_acquire_late(acquire)) continue;
+    if (!attachment)
+      link_sleep_detached(acquire, seen, OS_FOREVER);
+    else if (acquire->full)
+      link_wait_for_hands(acquire, attachment, seen);
   }
 }
 

@@ -63,6 +63,40 @@ static void one_pending_frame_at_a_time(void **state) {
   end();
 }
 
+static void *wait_for_ever(void *frame) { return (void *)(intptr_t)wait_next(FOREVER, frame); }
+
+/* All leases are being given back by a stream, whose words ring nobody. Whether the stream or the call comes
+ * first is left to chance. */
+static void it_waits_for_releases_that_are_left_to_a_stream(void **state) {
+  (void)state;
+  struct test_gate gate = {0};
+  cudalink_frame frame;
+  begin_warm(6, .hold = 1);
+  for (int round = 0; round < 50; round++) {
+    test_gate_push(&gate, stream);
+    for (int i = 0; i < 2; i++) {
+      test_send(exporter);
+      frame = test_take(importer);
+      assert_ok(cudalink_frame_release(&frame, CUDALINK_STREAM_HANDLE(stream)));
+    }
+    int status = wait_next(round % 2 ? 0 : MILLISECOND, &frame);
+    assert_int_equal(status, CUDALINK_ERROR_TIMEOUT);
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_ever, &frame), 0);
+    for (int i = 0; i < round * 20; i++)
+      sched_yield();
+    test_gate_open(&gate);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ok((int)(intptr_t)result);
+    assert_int_equal(frame.sequence, test_send(exporter));
+    assert_ok(cudalink_host_stream_synchronize(other));
+    assert_painted(&frame, frame.sequence);
+    test_release(&frame);
+  }
+  end();
+}
+
 static void an_announced_frame_may_be_abandoned(void **state) {
   (void)state;
   cudalink_frame frame;
@@ -297,6 +331,7 @@ static void an_eviction_is_told(void **state) {
 static const struct CMUnitTest tests[] = {
     test_case(the_next_frame_is_known_and_pending),
     test_case(one_pending_frame_at_a_time),
+    test_case(it_waits_for_releases_that_are_left_to_a_stream),
     test_case(an_announced_frame_may_be_abandoned),
     test_case(a_new_generation_skips_the_announced_frame),
     test_case(ready_stays_ready_across_generations),
