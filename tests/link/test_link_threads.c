@@ -260,6 +260,61 @@ static void who_looks_beside_a_mapping_knows_the_producer(void **state) {
   }
 }
 
+/* ---- what is posted while a close is under way ------------------------------------------------------- */
+
+static _Atomic bool kept_busy, let_go;
+static int keep(void *argument) {
+  atomic_store(&kept_busy, true);
+  UNTIL(atomic_load(&let_go));
+  return test_nothing(argument);
+}
+static void *keep_service_thread(void *context) {
+  service_call(keep, context);
+  return NULL;
+}
+static void *close_importer(void *context) {
+  (void)context;
+  assert_ok(cudalink_importer_close(importer));
+  return NULL;
+}
+
+static struct link_importer *record;
+static uint32_t record_number;
+static void look_at_record(struct service_work *work) {
+  (void)work;
+  record_number = atomic_load(&record->object.id);
+}
+static uint32_t calls_inside(void) {
+  int status;
+  record = link_importer_lock(importer, "test", &status);
+  uint32_t inside = record->inside;
+  link_object_unlock(record);
+  return inside;
+}
+
+/* A call that waits ends because of a close, and posts work, which runs before the close's own part on the service
+ * thread: that part finds its record all the same, not one that the next open may have taken. */
+static void a_close_keeps_its_record(void **state) {
+  (void)state;
+  static struct service_work work = {.run = look_at_record};
+  pthread_t keeper, waiter, closer;
+  assert_ok(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "channel"}));
+  assert_int_equal(pthread_create(&waiter, NULL, take_one, NULL), 0);
+  UNTIL(calls_inside() == 1);
+  assert_int_equal(pthread_create(&keeper, NULL, keep_service_thread, NULL), 0);
+  UNTIL(atomic_load(&kept_busy));
+  service_post(&work); /* what is posted last runs first: so it runs behind the importer's work */
+  assert_int_equal(pthread_create(&closer, NULL, close_importer, NULL), 0);
+  pthread_join(waiter, NULL);
+  atomic_store(&let_go, true);
+  pthread_join(keeper, NULL);
+  pthread_join(closer, NULL);
+  assert_int_equal(record_number, importer.id);
+  test_settle();
+  assert_int_equal(atomic_load(&record->object.id), 0); /* and it goes then */
+}
+
 /* Producers in several threads take turns: one frame is begun at a time. */
 static void *produce(void *context) {
   cudalink_description description = test_bytes(BYTES);
@@ -392,6 +447,7 @@ static const struct CMUnitTest tests[] = {
     test_case(frames_behind_a_mapping_are_for_who_polls),
     test_case(a_frame_taken_beside_a_mapping_is_taken_once),
     test_case(who_looks_beside_a_mapping_knows_the_producer),
+    test_case(a_close_keeps_its_record),
     test_case(producers_take_turns),
     test_case(many_channels_at_once),
     test_case(members_come_and_go),
