@@ -55,6 +55,13 @@ static bool is_read_out(const struct link_attachment *attachment) {
   return !attachment->settling && wire_frame_sequence(head) <= attachment->last;
 }
 
+/* It writes nowhere any more, so that what it published stays whole. One that lives does so for as long as it hears
+ * of our leases. */
+static bool producer_has_gone(const struct link_attachment *attachment) {
+  return (attachment->over == CUDALINK_ERROR_LOST && !attachment->gave_up) ||
+         attachment->over == CUDALINK_ERROR_ENDED;
+}
+
 void link_attachment_over(struct link_attachment *attachment, int reason) {
   struct link_importer *importer = attachment->importer;
   /* Who closes an end in order goes on with what is queued. */
@@ -70,8 +77,7 @@ void link_attachment_over(struct link_attachment *attachment, int reason) {
     if (importer->notice) importer->earlier_notice = importer->notice;
     importer->notice = importer->closing ? 0 : reason;
     /* What a producer published before it went stays whole: it is read first, then its end is told. */
-    bool readable = reason == CUDALINK_ERROR_LOST || reason == CUDALINK_ERROR_ENDED;
-    if (readable && !importer->closing) {
+    if (producer_has_gone(attachment) && !importer->closing) {
       if (importer->draining) link_attachment_drained(importer);
       importer->draining = attachment;
       if (is_read_out(attachment)) link_attachment_drained(importer);
@@ -221,7 +227,7 @@ static bool is_waited_for(const struct link_attachment *attachment) {
 /* The connection is over: wake who sleeps, and clear up once nobody needs it. True: it is done. */
 static bool wind_up(struct link_attachment *attachment) {
   struct link_importer *importer = attachment->importer;
-  bool gone = attachment->over == CUDALINK_ERROR_LOST || attachment->over == CUDALINK_ERROR_ENDED;
+  bool gone = producer_has_gone(attachment);
   bool waits = link_wait_left(attachment);
   /* The socket stays open while legacy handles are: that they are closed is still to be told; and while
    * frames of a pool may be read, whose memory somebody goes on to write to then. And while a stream

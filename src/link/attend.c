@@ -14,11 +14,14 @@
 
 static _Alignas(64) unsigned char buffer[WIRE_MAX_MESSAGE + 64];
 
-/* Of one that has joined. */
+/* Of one that has joined; the text says why this process can't go on with it, "": the producer ended it. */
 static void over_because(struct link_attachment *attachment, int reason, const char *text) {
   struct link_importer *importer = attachment->importer;
   pthread_mutex_lock(&importer->object.mutex);
-  snprintf(importer->lost_text, sizeof importer->lost_text, "%s", text);
+  if (!attachment->over) {
+    snprintf(importer->lost_text, sizeof importer->lost_text, "%s", text);
+    attachment->gave_up = text[0] != '\0';
+  }
   link_attachment_over(attachment, reason);
   pthread_mutex_unlock(&importer->object.mutex);
   link_importer_notify(importer);

@@ -104,6 +104,7 @@ struct link_attachment {
   bool joined;
   int over;                 /* 0, or why this connection is over: LOST, ENDED, EVICTED, CLOSED */
   bool orphaned;            /* the producer completes nothing any more: LOST, EVICTED */
+  bool gave_up;             /* LOST, because this process could not go on: the producer lives */
   bool finishing;           /* being taken apart */
   bool unmapping, unmapped; /* kind ipc: the reaper closes the handles first */
   uint64_t ticket;

@@ -10,7 +10,6 @@
 #include "wire/message.h"
 
 static _Atomic int too_many; /* the type of messages whose descriptors find no room; 0 = none */
-
 /* As the kernel does it when the table is full: the message comes, its descriptors do not. */
 ssize_t recvmsg(int connection, struct msghdr *message, int flags);
 ssize_t recvmsg(int connection, struct msghdr *message, int flags) {
@@ -60,5 +59,34 @@ static void an_importer_says_so(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
-static const struct CMUnitTest tests[] = {test_case(an_importer_says_so)};
+/* The producer lives on and goes on with its slots: but not with the one of a frame that is held. */
+static void a_held_frame_stays_whole(void **state) {
+  (void)state;
+  enum { MANY = 100 };
+  cudalink_description large = test_bytes(4 * BYTES);
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_slot slot;
+  cudalink_frame next;
+  test_open(&exporter);
+  test_join(&importer);
+  test_send(exporter);
+  cudalink_frame held = test_take(importer);
+  atomic_store(&too_many, WIRE_GENERATION);
+  assert_ok(cudalink_exporter_begin(exporter, &large, FOREVER, &slot)); /* its memory is told of */
+  assert_status(CUDALINK_ERROR_LOST, cudalink_importer_acquire(importer, COMPLETE, FOREVER, &next));
+  atomic_store(&too_many, 0);
+  UNTIL(test_got(importer).connection == CUDALINK_CONNECTION_JOINED); /* again */
+  assert_ok(cudalink_exporter_abandon(exporter, &slot, COMPLETE)); /* the older one stays current */
+  for (int i = 0; i < MANY; i++)
+    test_send(exporter);
+  assert_painted(&held, held.sequence);
+  assert_int_equal(test_sent(exporter).deaths, 0); /* it said goodbye */
+  test_release(&held);
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_importer_close(importer));
+}
+
+static const struct CMUnitTest tests[] = {test_case(an_importer_says_so),
+                                          test_case(a_held_frame_stays_whole)};
 test_main(tests)
