@@ -21,6 +21,7 @@ static void over_because(struct link_attachment *attachment, int reason, const c
   if (!attachment->over) {
     snprintf(importer->lost_text, sizeof importer->lost_text, "%s", text);
     attachment->gave_up = text[0] != '\0';
+    if (attachment->gave_up) link_search_later(importer);
   }
   link_attachment_over(attachment, reason);
   pthread_mutex_unlock(&importer->object.mutex);

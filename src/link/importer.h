@@ -233,6 +233,8 @@ void link_join_refused(struct link_attachment *attachment, int error, const char
 void link_join_lost(struct link_attachment *attachment, int reason);
 void link_joined(struct link_attachment *attachment);
 void link_search_start(struct link_importer *importer);
+/* Before an end that the next connection would come to as well: not at once again. */
+void link_search_later(struct link_importer *importer);
 void link_search_stop(struct link_importer *importer);
 void link_search_run(struct service_work *work);
 

@@ -65,6 +65,10 @@ void link_joined(struct link_attachment *attachment) {
   link_reader_unwatch(importer);
 }
 
+void link_search_later(struct link_importer *importer) {
+  if (!importer->spec.once) try_again(importer, RETRY_SLOW);
+}
+
 static void handshake_fire(struct service_timer *timer) {
   struct link_attachment *attachment =
       (struct link_attachment *)(void *)((char *)timer - offsetof(struct link_attachment, timer));

@@ -87,6 +87,24 @@ static void a_held_frame_stays_whole(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
+/* It would soon come to the same: no reason to keep both processes busy with connections. */
+static void it_does_not_try_again_at_once(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter);
+  atomic_store(&too_many, WIRE_GENERATION);
+  uint64_t began = os_now();
+  assert_ok(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "channel"}));
+  UNTIL(test_got(importer).sessions == 3);
+  assert_true(os_now() - began >= 1000 * (uint64_t)MILLISECOND);
+  atomic_store(&too_many, 0);
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_importer_close(importer));
+}
+
 static const struct CMUnitTest tests[] = {test_case(an_importer_says_so),
-                                          test_case(a_held_frame_stays_whole)};
+                                          test_case(a_held_frame_stays_whole),
+                                          test_case(it_does_not_try_again_at_once)};
 test_main(tests)
