@@ -165,12 +165,20 @@ void link_attachment_wake(struct link_attachment *attachment) {
   service_timer_set(&attachment->wake_timer, look_again, os_deadline(WAKE_STEP));
 }
 
-void link_attachment_mapped(struct link_attachment *attachment) {
+static void let_all_look(struct link_attachment *attachment) {
   attachment->mapped++;
   attachment->outdated = attachment->sleepers;        /* whoever has the mutex does not sleep */
   attachment->awaited |= attachment->importer->armed; /* whoever polls is to be told, too */
   if (attachment->outdated || attachment->awaited) service_post(&attachment->work);
-  link_importer_changed(attachment->importer);
+}
+
+void link_attachment_mapped(struct link_attachment *attachment) {
+  struct link_importer *importer = attachment->importer;
+  let_all_look(attachment);
+  /* Its producer may have gone meanwhile, and the next one's memory could not be mapped beside it. */
+  if (importer->attachment && importer->attachment != attachment)
+    let_all_look(importer->attachment);
+  link_importer_changed(importer);
 }
 
 void link_attachment_tell(struct link_attachment *attachment) {

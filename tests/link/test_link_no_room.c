@@ -7,17 +7,28 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
+#include "link/importer.h"
 #include "wire/message.h"
 
 static _Atomic int too_many; /* the type of messages whose descriptors find no room; 0 = none */
+/* A thread that finds room for none of those that it asks for, and is told so late. */
+static _Thread_local bool finds_no_room;
+static _Atomic bool asked, let_go;
+
+static bool has_room(int type) {
+  if (!finds_no_room) return type <= 0 || type != atomic_load(&too_many);
+  atomic_store(&asked, true);
+  UNTIL(atomic_load(&let_go));
+  return false;
+}
+
 /* As the kernel does it when the table is full: the message comes, its descriptors do not. */
 ssize_t recvmsg(int connection, struct msghdr *message, int flags);
 ssize_t recvmsg(int connection, struct msghdr *message, int flags) {
   ssize_t length = (ssize_t)syscall(SYS_recvmsg, connection, message, flags);
   int type = length > 0 ? wire_message_check(message->msg_iov[0].iov_base, (size_t)length) : 0;
   struct cmsghdr *item = length > 0 ? CMSG_FIRSTHDR(message) : NULL;
-  if (!item || item->cmsg_type != SCM_RIGHTS || type <= 0 || type != atomic_load(&too_many))
-    return length;
+  if (!item || item->cmsg_type != SCM_RIGHTS || has_room(type)) return length;
   for (size_t at = 0; CMSG_LEN(at) < item->cmsg_len; at += sizeof(int)) {
     int handle;
     memcpy(&handle, CMSG_DATA(item) + at, sizeof handle);
@@ -104,7 +115,53 @@ static void it_does_not_try_again_at_once(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
+static void *map_in_vain(void *context) {
+  cudalink_frame frame;
+  finds_no_room = true;
+  assert_status(CUDALINK_ERROR_SYSTEM, cudalink_importer_acquire(*(cudalink_importer *)context,
+                                                                 COMPLETE, FOREVER, &frame));
+  return NULL;
+}
+static void *take_one(void *context) {
+  test_pass(*(cudalink_importer *)context);
+  return NULL;
+}
+static bool somebody_sleeps(cudalink_importer importer) {
+  int status;
+  struct link_importer *record = link_importer_lock(importer, "test", &status);
+  bool sleeps = record->attachment && record->attachment->sleepers;
+  link_object_unlock(record);
+  return sleeps;
+}
+
+/* One thread maps memory of a producer that goes meanwhile, in vain. Another one, which waits for the next
+ * producer's frame, and may not map at the same time, maps behind it. */
+static void who_waits_for_the_next_producer_maps_behind(void **state) {
+  (void)state;
+  pthread_t first, second;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  test_open(&exporter);
+  test_join(&importer);
+  assert_int_equal(pthread_create(&first, NULL, map_in_vain, &importer), 0);
+  UNTIL(atomic_load(&asked));
+  assert_ok(cudalink_exporter_close(exporter));
+  test_open(&exporter);
+  UNTIL(test_got(importer).sessions == 2 && test_got(importer).slots);
+  test_send(exporter);
+  assert_status(CUDALINK_ERROR_ENDED, test_try(importer, &frame));
+  assert_int_equal(pthread_create(&second, NULL, take_one, &importer), 0);
+  UNTIL(somebody_sleeps(importer));
+  atomic_store(&let_go, true);
+  pthread_join(first, NULL);
+  pthread_join(second, NULL);
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_importer_close(importer));
+}
+
 static const struct CMUnitTest tests[] = {test_case(an_importer_says_so),
                                           test_case(a_held_frame_stays_whole),
-                                          test_case(it_does_not_try_again_at_once)};
+                                          test_case(it_does_not_try_again_at_once),
+                                          test_case(who_waits_for_the_next_producer_maps_behind)};
 test_main(tests)
