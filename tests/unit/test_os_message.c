@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
 
@@ -277,6 +278,44 @@ static void a_process_that_is_killed_is_ending(void **state) {
   assert_false(os_process_is_ending(child));
 }
 
+static void *stay(void *context) {
+  for (;;)
+    pause();
+  return context;
+}
+
+static char state_of(pid_t pid) {
+  char path[32], text[256] = "";
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  FILE *file = fopen(path, "r");
+  assert_non_null(file);
+  assert_true(fread(text, 1, sizeof text - 1, file) > 0); /* names may have lines */
+  fclose(file);
+  return strrchr(text, ')')[2];
+}
+
+/* A process lives on without its first thread, which is a zombie for as long. */
+static void a_process_without_its_first_thread_is_not_ending(void **state) {
+  (void)state;
+  pid_t child = fork();
+  if (child == 0) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, stay, NULL);
+    pthread_exit(NULL);
+  }
+  assert_true(child > 0);
+  while (state_of(child) != 'Z')
+    sched_yield();
+  bool before = os_process_is_ending(child);
+  assert_int_equal(kill(child, SIGKILL), 0);
+  siginfo_t info;
+  assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
+  bool behind = os_process_is_ending(child);
+  assert_int_equal(waitpid(child, NULL, 0), child);
+  assert_false(before);
+  assert_true(behind);
+}
+
 static int helper_peer(const char *folder, const char *file) {
   os_handle connection;
   char line[LINE_SIZE];
@@ -302,6 +341,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(an_invisible_peer_is_unsupported),
       cmocka_unit_test(programs_have_names),
       cmocka_unit_test(a_process_that_is_killed_is_ending),
+      cmocka_unit_test(a_process_without_its_first_thread_is_not_ending),
   };
   return cmocka_run_group_tests(tests, test_folder_make, test_folder_remove);
 }

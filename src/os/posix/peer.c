@@ -4,6 +4,7 @@
  */
 #include "posix.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -41,24 +42,25 @@ void os_program_of(int32_t pid, char program[32]) {
   read_line(path, program, 32);
 }
 
-#define EXITING 0x4 /* PF_EXITING in the flags of /proc/PID/stat (proc(5)) */
+#define EXITING 0x4 /* PF_EXITING in the flags of /proc/PID/task/TID/stat (proc(5)) */
 #define KILLED                                                                                     \
-  UINT64_C(                                                                                        \
-      0x100) /* SIGKILL in a mask of /proc/PID/status: each thread has it pending until it exits */
+  UINT64_C(0x100) /* SIGKILL in a mask of its status: each thread has it pending until it exits */
 
-/* A field of /proc/PID/status, which is hexadecimal; 0 when there is none. */
+/* A field of status, which is hexadecimal; 0 when there is none. */
 static uint64_t status_mask(const char *status, const char *name) {
   const char *at = strstr(status, name);
   return at ? strtoull(at + strlen(name), NULL, 16) : 0;
 }
 
-static void read_proc(int32_t pid, const char *name, char *text, size_t size) {
+/* False, with errno: it can't be read. */
+static bool read_file(int folder, const char *thread, const char *name, char *text, size_t size) {
   char path[40];
-  snprintf(path, sizeof path, "/proc/%d/%s", pid, name);
-  int file = open(path, O_RDONLY | O_CLOEXEC);
-  ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
+  snprintf(path, sizeof path, "%.20s/%s", thread, name);
+  int file = openat(folder, path, O_RDONLY | O_CLOEXEC);
+  ssize_t length = file < 0 ? -1 : read(file, text, size - 1);
   if (file >= 0) close(file);
   text[length > 0 ? length : 0] = '\0';
+  return length > 0;
 }
 
 /* The ninth field. The second one is the program's name, which may be anything, up to the last parenthesis. */
@@ -69,13 +71,30 @@ static unsigned long flags_of(const char *stat) {
   return at ? strtoul(at, NULL, 10) : 0;
 }
 
-bool os_process_is_ending(int32_t pid) {
+static bool thread_is_ending(int folder, const char *thread) {
   char text[4096];
-  if (pid <= 0) return false;
-  read_proc(pid, "stat", text, sizeof text);
+  if (!read_file(folder, thread, "stat", text, sizeof text))
+    return errno == ENOENT || errno == ESRCH; /* it has gone meanwhile */
   if (flags_of(text) & EXITING) return true;
-  read_proc(pid, "status", text, sizeof text);
+  if (!read_file(folder, thread, "status", text, sizeof text))
+    return errno == ENOENT || errno == ESRCH;
   return ((status_mask(text, "\nSigPnd:") | status_mask(text, "\nShdPnd:")) & KILLED) != 0;
+}
+
+/* All of its threads are: the first one may have ended long before the others. */
+bool os_process_is_ending(int32_t pid) {
+  char path[40];
+  snprintf(path, sizeof path, "/proc/%d/task", pid);
+  DIR *threads = pid > 0 ? opendir(path) : NULL;
+  if (!threads) return false;
+  bool any = false, ending = true;
+  for (struct dirent *entry; ending && (entry = readdir(threads));) {
+    if (entry->d_name[0] == '.') continue;
+    any = true;
+    ending = thread_is_ending(dirfd(threads), entry->d_name);
+  }
+  closedir(threads);
+  return any && ending;
 }
 
 /* The user that the kernel shows for users that have no number in this namespace. */
