@@ -213,7 +213,8 @@ static int wait_joined(struct link_importer *importer, uint64_t deadline) {
     if (importer->closing)
       return error_set(CUDALINK_ERROR_CLOSED, "channel '%s': the importer was closed meanwhile",
                        importer->name);
-    int tried = importer->attachment ? 1 : link_reader_try(importer);
+    bool joined = importer->attachment || importer->reader;
+    int tried = joined ? 1 : link_reader_try(importer);
     if (is_usable(importer)) return CUDALINK_OK;
     if (importer->refusal)
       return error_set(importer->refusal, "channel '%s': %s", importer->name,

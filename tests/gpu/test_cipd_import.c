@@ -94,6 +94,19 @@ static void finish(struct process *producer, cudalink_importer importer) {
   process_finish(producer);
 }
 
+/* Whoever waits for a producer that was joined already is content with that session. */
+TEST(old_producer_is_waited_for_twice, 60) {
+  struct process *producer;
+  cudalink_importer importer;
+  start_pair("", &producer, &importer);
+  process_ask(producer, "frames 1");
+  for (int i = 0; i < 3; i++)
+    CHECK_OK(cudalink_importer_wait_producer(importer, 10 * SECOND));
+  CHECK_EQUAL(statistics_of(importer).generations, 1);
+  expect_frame(importer, 1, 1);
+  finish(producer, importer);
+}
+
 /* ---- types, slots, formats --------------------------------------------------------------------------- */
 
 static void check_description(const cudalink_frame *frame, const struct original_type *type,
