@@ -21,12 +21,11 @@
 
 /* ---- what must be told first ---------------------------------------------------------------------- */
 
-static int told(struct link_importer *importer, int notice) {
+static int told(const struct link_importer *importer, int notice, const char *text) {
   switch (notice) {
   case CUDALINK_ERROR_LOST:
-    if (importer->lost_text[0])
-      return error_set(notice, "channel '%s': the connection has ended: %s", importer->name,
-                       importer->lost_text);
+    if (text[0])
+      return error_set(notice, "channel '%s': the connection has ended: %s", importer->name, text);
     return error_set(notice, "channel '%s': the producer died", importer->name);
   case CUDALINK_ERROR_ENDED:
     return error_set(notice, "channel '%s': the producer closed the channel", importer->name);
@@ -44,7 +43,7 @@ static int take_notice(struct link_importer *importer) {
   int notice = importer->notice;
   if (notice) {
     if (!importer->spec.once) importer->notice = 0;
-    return told(importer, notice);
+    return told(importer, notice, importer->notice_text);
   }
   if (importer->attachment || !importer->refusal) return 0;
   notice = error_set(importer->refusal, "channel '%s': %s", importer->name, importer->refusal_text);
@@ -467,7 +466,7 @@ int link_acquire_left(struct acquire *acquire) {
   while (!importer->closing) {
     int earlier = importer->earlier_notice;
     importer->earlier_notice = 0;
-    if (earlier) return told(importer, earlier);
+    if (earlier) return told(importer, earlier, importer->earlier_text);
     if (!importer->draining) break;
     acquire->full = false;
     int status = drain(acquire);

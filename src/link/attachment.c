@@ -7,6 +7,7 @@
  * the record is the service thread's, whose timers bring it back here (link_attachment_run).
  */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "link/importer.h"
@@ -58,8 +59,18 @@ static bool is_read_out(const struct link_attachment *attachment) {
 /* It writes nowhere any more, so that what it published stays whole. One that lives does so for as long as it hears
  * of our leases. */
 static bool producer_has_gone(const struct link_attachment *attachment) {
-  return (attachment->over == CUDALINK_ERROR_LOST && !attachment->gave_up) ||
+  return (attachment->over == CUDALINK_ERROR_LOST && !attachment->gave_up[0]) ||
          attachment->over == CUDALINK_ERROR_ENDED;
+}
+
+/* What is told of it, behind what was not told in time. */
+static void note(struct link_importer *importer, int notice, const char *text) {
+  if (importer->notice) {
+    importer->earlier_notice = importer->notice;
+    memcpy(importer->earlier_text, importer->notice_text, sizeof importer->earlier_text);
+  }
+  importer->notice = notice;
+  snprintf(importer->notice_text, sizeof importer->notice_text, "%s", text);
 }
 
 void link_attachment_over(struct link_attachment *attachment, int reason) {
@@ -74,8 +85,7 @@ void link_attachment_over(struct link_attachment *attachment, int reason) {
   attachment->over = reason;
   if (importer->attachment == attachment) {
     importer->attachment = NULL;
-    if (importer->notice) importer->earlier_notice = importer->notice;
-    importer->notice = importer->closing ? 0 : reason;
+    note(importer, importer->closing ? 0 : reason, attachment->gave_up);
     /* What a producer published before it went stays whole: it is read first, then its end is told. */
     if (producer_has_gone(attachment) && !importer->closing) {
       if (importer->draining) link_attachment_drained(importer);

@@ -19,9 +19,8 @@ static void over_because(struct link_attachment *attachment, int reason, const c
   struct link_importer *importer = attachment->importer;
   pthread_mutex_lock(&importer->object.mutex);
   if (!attachment->over) {
-    snprintf(importer->lost_text, sizeof importer->lost_text, "%s", text);
-    attachment->gave_up = text[0] != '\0';
-    if (attachment->gave_up) link_search_later(importer);
+    snprintf(attachment->gave_up, sizeof attachment->gave_up, "%s", text);
+    if (text[0]) link_search_later(importer);
   }
   link_attachment_over(attachment, reason);
   pthread_mutex_unlock(&importer->object.mutex);

@@ -103,8 +103,8 @@ struct link_attachment {
   /* Under the importer's mutex. */
   bool joined;
   int over;                 /* 0, or why this connection is over: LOST, ENDED, EVICTED, CLOSED */
+  char gave_up[200];        /* LOST, because of this process: its producer lives; "" = not so */
   bool orphaned;            /* the producer completes nothing any more: LOST, EVICTED */
-  bool gave_up;             /* LOST, because this process could not go on: the producer lives */
   bool finishing;           /* being taken apart */
   bool unmapping, unmapped; /* kind ipc: the reaper closes the handles first */
   uint64_t ticket;
@@ -180,7 +180,8 @@ struct link_importer {
   bool mapping;              /* a thread maps a generation right now */
   int notice;                /* told once by the next acquire: LOST, ENDED, EVICTED; 0 = none */
   int earlier_notice;        /* of the producer before, when it was not told in time */
-  char lost_text[200];       /* why LOST, when it is not the producer's death; "" = it is */
+  char notice_text[200];     /* why LOST, when it is not the producer's death; "" = it is */
+  char earlier_text[200];    /* the same of the earlier one */
   int refusal;               /* the producer's answer to the last try; 0 = none */
   char refusal_text[200];
   uint32_t sessions;

@@ -98,6 +98,30 @@ static void a_held_frame_stays_whole(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
+/* Told late, behind the end of the next connection, it is still told for what it was, and that one for what it is. */
+static void each_end_is_told_with_its_reason(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  cudalink_frame frame;
+  test_open(&exporter);
+  atomic_store(&too_many, WIRE_GENERATION);
+  assert_ok(cudalink_importer_open(
+      &importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = "channel"}));
+  UNTIL(test_got(importer).sessions &&
+        test_got(importer).connection == CUDALINK_CONNECTION_SEARCHING);
+  atomic_store(&too_many, 0);
+  UNTIL(test_got(importer).slots);
+  assert_ok(cudalink_exporter_close(exporter));
+  UNTIL(test_got(importer).connection == CUDALINK_CONNECTION_SEARCHING);
+  assert_status(CUDALINK_ERROR_LOST,
+                cudalink_importer_acquire(importer, COMPLETE, FOREVER, &frame));
+  assert_said("ulimit -n");
+  assert_status(CUDALINK_ERROR_ENDED,
+                cudalink_importer_acquire(importer, COMPLETE, FOREVER, &frame));
+  assert_ok(cudalink_importer_close(importer));
+}
+
 /* It would soon come to the same: no reason to keep both processes busy with connections. */
 static void it_does_not_try_again_at_once(void **state) {
   (void)state;
@@ -160,8 +184,8 @@ static void who_waits_for_the_next_producer_maps_behind(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
-static const struct CMUnitTest tests[] = {test_case(an_importer_says_so),
-                                          test_case(a_held_frame_stays_whole),
-                                          test_case(it_does_not_try_again_at_once),
-                                          test_case(who_waits_for_the_next_producer_maps_behind)};
+static const struct CMUnitTest tests[] = {
+    test_case(an_importer_says_so), test_case(a_held_frame_stays_whole),
+    test_case(each_end_is_told_with_its_reason), test_case(it_does_not_try_again_at_once),
+    test_case(who_waits_for_the_next_producer_maps_behind)};
 test_main(tests)

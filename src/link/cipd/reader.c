@@ -155,6 +155,7 @@ static int ended(struct link_importer *importer, int notice) {
   link_reader_leave(importer);
   importer->reader_inode = 0;
   importer->notice = notice;
+  importer->notice_text[0] = 0;
   link_importer_changed(importer);
   return 1;
 }
