@@ -139,12 +139,12 @@ class Devices(OnFakeDriver):
             for number in (0, 2):
                 result = self.run_json(*command, "--kind", "vmm", "--device", number)
                 self.assertEqual(result["kind"], "vmm")
-            error = self.fail_program(*command, "--kind", "vmm", "--device", 3, code=3)
+            error = self.fail_program(*command, "--kind", "vmm", "--device", 3, code=5)
             self.assertIn("kind vmm on GPU 3: there are GPUs 0 to 2", error)
         result = self.run_json("bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 2)
         self.assertGreater(result["results"][0]["p50"], 0)
         error = self.fail_program(
-            "bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 3, code=3
+            "bench", "--quick", "--row", "begin", "--kind", "vmm", "--device", 3, code=5
         )
         self.assertIn("kind vmm on GPU 3: there are GPUs 0 to 2", error)
 
@@ -153,18 +153,18 @@ class Devices(OnFakeDriver):
             result = self.run_json(*command, "--kind", "vmm", "--device", UUID)
             self.assertEqual(result["kind"], "vmm")
             for kind in ("vmm", "auto"):
-                error = self.fail_program(*command, "--kind", kind, "--device", "GPU-00", code=3)
+                error = self.fail_program(*command, "--kind", kind, "--device", "GPU-00", code=5)
                 self.assert_unknown(error, f"there are {UUID[:-1]}1, {UUID[:-1]}2, {UUID}")
         self.environment["FAKECUDA_DEVICES"] = "1"
         self.environment["CUDA_VISIBLE_DEVICES"] = "9"  # which --device replaces
         for command in (*self.COMMANDS, ("bench", "--quick", "--row", "begin")):
-            error = self.fail_program(*command, "--device", "GPU-00", code=3)
+            error = self.fail_program(*command, "--device", "GPU-00", code=5)
             self.assert_unknown(error, f"there is only {UUID[:-1]}1")
 
     def test_consumer_by_uuid(self):
         sender = self.start("send", "x", "--kind", "vmm", "--size", "64x48")
         self.wait_for_line(sender, "channel x")
-        error = self.fail_program("recv", "x", "--device", "GPU-00", "--count", 1, code=3)
+        error = self.fail_program("recv", "x", "--device", "GPU-00", "--count", 1, code=5)
         self.assert_unknown(error, f"there are {UUID[:-1]}1, ")
         self.interrupt(sender)
 
@@ -174,11 +174,11 @@ class Devices(OnFakeDriver):
     def test_a_uuid_that_is_not_to_blame(self):
         """It names a GPU whose memory can't be shared, or there is no driver to ask."""
         self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801,cuIpcGetMemHandle:0:1"
-        error = self.fail_program("send", "x", "--device", UUID, code=3)
+        error = self.fail_program("send", "x", "--device", UUID, code=5)
         self.assertIn("CUDA_ERROR_NOT_SUPPORTED", error)
         if not has_driver():
             self.environment["LD_LIBRARY_PATH"] = "/nowhere"
-            error = self.fail_program("send", "x", "--device", "GPU-00", code=3)
+            error = self.fail_program("send", "x", "--device", "GPU-00", code=5)
             self.assertIn("no CUDA driver is installed", error)
 
     def test_auto_takes_no_memory_of_the_cpu_instead(self):
@@ -186,22 +186,22 @@ class Devices(OnFakeDriver):
         commands = (*self.COMMANDS, ("bench", "--quick", "--row", "begin"))
         for command in commands:
             self.assertEqual(self.run_json(*command, "--device", 2)["kind"], "vmm")
-            error = self.fail_program(*command, "--device", 3, code=3)
+            error = self.fail_program(*command, "--device", 3, code=5)
             self.assertIn("kind auto on GPU 3: there are GPUs 0 to 2; where no GPU is named", error)
         self.environment["FAKECUDA_FAIL"] = "cuMemExportToShareableHandle:0:801,cuIpcGetMemHandle:0:1"
-        error = self.fail_program("send", "x", "--device", 2, code=3)
+        error = self.fail_program("send", "x", "--device", 2, code=5)
         self.assertIn("kind auto on GPU 2: vmm: CUDA_ERROR_NOT_SUPPORTED", error)
         self.assertIn("ipc: CUDA_ERROR_INVALID_VALUE", error)
         del self.environment["FAKECUDA_FAIL"]
         self.environment["FAKECUDA_DEVICES"] = "0"
         for command in commands:
-            error = self.fail_program(*command, "--device", 0, code=3)
+            error = self.fail_program(*command, "--device", 0, code=5)
             self.assertIn("no GPU that it may use", error)
             self.assertEqual(self.run_json(*command)["kind"], "host")  # nobody named one
         self.environment["LD_LIBRARY_PATH"] = "/nowhere"
         if not has_driver():
             for command in commands:
-                error = self.fail_program(*command, "--device", 0, code=3)
+                error = self.fail_program(*command, "--device", 0, code=5)
                 self.assertIn("kind auto on GPU 0: no CUDA driver is installed", error)
 
     def test_consumer_on_another(self):
@@ -222,18 +222,18 @@ class Devices(OnFakeDriver):
         for command in commands:
             self.run_program(*command, "--device", 2)
             self.run_program(*command, "--device", UUID)
-            error = self.fail_program(*command, "--device", 3, code=3)
+            error = self.fail_program(*command, "--device", 3, code=5)
             self.assertIn("--device 3: there are GPUs 0 to 2" + advice, error)
-            self.assert_unknown(self.fail_program(*command, "--device", "GPU-00", code=3), "there are ")
+            self.assert_unknown(self.fail_program(*command, "--device", "GPU-00", code=5), "there are ")
             self.run_program(*command, "--device", 3, "--kind", "host")
-        self.fail_program("recv", "x", "--out", "out.raw", "--device", 3, code=3)
+        self.fail_program("recv", "x", "--out", "out.raw", "--device", 3, code=5)
         self.assertFalse(os.path.exists(self.path("out.raw")))
-        error = self.fail_program("recv", "nobody", "--device", 3, code=3)
+        error = self.fail_program("recv", "nobody", "--device", 3, code=5)
         self.assertIn("--device 3: there are GPUs 0 to 2", error)
         self.environment["LD_LIBRARY_PATH"] = "/nowhere"
         for command in commands if not has_driver() else ():
             for device in ("0", "GPU-00"):
-                error = self.fail_program(*command, "--device", device, code=3)
+                error = self.fail_program(*command, "--device", device, code=5)
                 self.assertIn(f"--device {device}: no CUDA driver is installed", error)
             self.run_program(*command)
         self.interrupt(sender)
@@ -329,20 +329,20 @@ class Devices(OnFakeDriver):
     def test_looking_needs_a_driver_for_numbers_only(self):
         senders = list(self.start_senders())
         for command in ("list", "watch"):
-            error = self.fail_program(command, "--device", 3, code=3)
+            error = self.fail_program(command, "--device", 3, code=5)
             self.assertIn("GPU 3? there are GPUs 0 to 2; name it by its UUID", error)
         self.environment["FAKECUDA_DEVICES"] = "1"
-        error = self.fail_program("list", "--device", 1, code=3)
+        error = self.fail_program("list", "--device", 1, code=5)
         self.assertIn("GPU 1? there is only GPU 0; name it by its UUID", error)
-        error = self.fail_program("send", "z", "--device", 1, code=3)
+        error = self.fail_program("send", "z", "--device", 1, code=5)
         self.assertIn("kind auto on GPU 1: there is only GPU 0", error)
         self.environment["FAKECUDA_DEVICES"] = "0"
-        self.assertIn("finds no GPU", self.fail_program("list", "--device", 0, code=3))
+        self.assertIn("finds no GPU", self.fail_program("list", "--device", 0, code=5))
         self.environment["LD_LIBRARY_PATH"] = "/nowhere"
         self.check_names(self.listed, "b", "--device", UUID)
         if not has_driver():
             for command in ("list", "watch"):
-                error = self.fail_program(command, "--device", 2, code=3)
+                error = self.fail_program(command, "--device", 2, code=5)
                 self.assertIn("which one is GPU 2? no CUDA driver is installed", error)
         for sender in senders:
             self.interrupt(sender)
@@ -353,6 +353,57 @@ class Devices(OnFakeDriver):
                 name = ("x",) if command in ("send", "recv") else ()
                 error = self.fail_program(command, *name, f"--device={value}", code=2)
                 self.assertIn("UUID", error)
+
+
+class NoGpu(OnFakeDriver):
+    """Whoever needs a GPU on a machine without one hears it as said of exit code 5, whatever the command."""
+
+    def start_sender(self, kind):
+        """It has a GPU; CUDA_VISIBLE_DEVICES or a container may hide it from its consumers."""
+        sender = self.start("send", "x", "--kind", kind, "--size", "64x48")
+        self.wait_for_line(sender, "channel x")
+        return sender
+
+    def without(self):
+        """No driver, where this machine has none of its own; then a driver that finds no GPU."""
+        if not has_driver():
+            self.environment["LD_LIBRARY_PATH"] = "/nowhere"
+            yield "no CUDA driver is installed"
+        self.environment["LD_LIBRARY_PATH"] = FAKE_DRIVER
+        self.environment["FAKECUDA_DEVICES"] = "0"
+        yield "no GPU that it may use"
+        del self.environment["FAKECUDA_DEVICES"]
+
+    def test_producers(self):
+        receiver = self.start("record", "x", "take.rec", "--count", 1)
+        sent = ("send", "x", "--kind", "host", "--size", "64x48", "--count", 1, "--wait-consumers", 1)
+        self.run_program(*sent)
+        self.finish(receiver)
+        commands = (
+            ("send", "x", "--size", "64x48", "--count", 1),
+            ("replay", "take.rec", "x"),
+            ("demo", "--seconds", 0.2, "--size", "64x48"),
+            ("bench", "--quick", "--row", "acquire"),
+        )
+        for reason in self.without():
+            for kind in ("vmm", "ipc"):
+                for command in commands:
+                    with self.subTest(command=command[0], kind=kind, reason=reason):
+                        self.assertIn(reason, self.fail_program(*command, "--kind", kind, code=5))
+
+    def test_consumers(self):
+        for kind in ("vmm", "ipc"):
+            sender = self.start_sender(kind)
+            for reason in self.without():
+                for command in (("recv", "x"), ("record", "x", "take")):
+                    with self.subTest(command=command[0], kind=kind, reason=reason):
+                        self.assertIn(reason, self.fail_program(*command, "--count", 1, code=5))
+            self.interrupt(sender)
+
+    def test_a_driver_that_fails(self):
+        self.environment["FAKECUDA_FAIL"] = "cuInit:0:999"
+        error = self.fail_program("send", "x", "--kind", "vmm", "--count", 1, code=5)
+        self.assertIn("CUDA_ERROR_UNKNOWN", error)
 
 
 class Fallbacks(OnFakeDriver):
@@ -384,7 +435,7 @@ class Fallbacks(OnFakeDriver):
         self.assertIn("CUDA_ERROR_NOT_SUPPORTED", result["reason"])
         self.assertIn("sharing by legacy handle worked when tried, by descriptor not", result["reason"])
         self.assertTrue(result["ok"])
-        error = self.fail_program("demo", "--kind", "vmm", "--seconds", 0.2, code=3)
+        error = self.fail_program("demo", "--kind", "vmm", "--seconds", 0.2, code=5)
         self.assertIn("CUDA_ERROR_NOT_SUPPORTED", error)
 
     def test_nothing_can_be_shared(self):

@@ -147,7 +147,8 @@ static int play_kind(struct bench_scene *scene) {
   return BENCH_OK;
 }
 
-/* In a child, since this process never uses the library. Also finds out early that it works. */
+/* In a child, since this process never uses the library. Also finds out early that it works: nobody else
+ * has the channel, so what fails is of this machine. */
 static int resolve_kind(struct bench_options *options) {
   struct bench_case test = {.options = options};
   struct bench_samples samples = {0};
@@ -155,8 +156,8 @@ static int resolve_kind(struct bench_options *options) {
   if (status == BENCH_OK) options->kind = (cudalink_kind)samples.values[0];
   bench_samples_clear(&samples);
   if (status == BENCH_OK || stop_requested()) return EXIT_CODE_OK;
-  if (gpus_report_unknown()) return EXIT_CODE_CHANNEL;
-  return report(EXIT_CODE_CHANNEL, "bench: %s", test.text);
+  if (gpus_report_unknown()) return EXIT_CODE_SYSTEM;
+  return report(EXIT_CODE_SYSTEM, "bench: %s", test.text);
 }
 
 /* ---- measuring --------------------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ int channel_filter_resolve(struct channel_filter *filter) {
       gpus_uuid(strtol(filter->device, NULL, 10), filter->uuid, reason, sizeof reason);
   if (failure)
     return report(
-        EXIT_CODE_CHANNEL,
+        EXIT_CODE_SYSTEM,
         "which one is GPU %s? %s; name it by its UUID, as cudalink info and nvidia-smi -L "
         "show it",
         filter->device, failure);

@@ -12,7 +12,7 @@
   X(USAGE, 2, "the command line can't be understood")                                              \
   X(CHANNEL, 3, "the channel or the other end: not found, name in use, refused, died")             \
   X(FILE, 4, "an input or output file: missing, damaged, disk full")                               \
-  X(SYSTEM, 5, "no memory, or the operating system refused")
+  X(SYSTEM, 5, "this machine: no memory, no such GPU or driver, the system refused")
 
 enum exit_code {
 #define EXIT_CODE_ENUM(name, value, text) EXIT_CODE_##name = value,

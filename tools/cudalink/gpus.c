@@ -102,6 +102,12 @@ int gpus_ordinal(const uint8_t uuid[16]) {
   return -1;
 }
 
+int gpus_are_there(void) {
+  struct driver driver;
+  int count = 0;
+  return !start(&driver, &count);
+}
+
 int gpus_only(void) {
   struct driver driver;
   int count = 0;
@@ -136,7 +142,7 @@ int command_gpus(int argc, char **argv) {
   char uuid[CUDALINK_DEVICE_TEXT_SIZE];
   int count = 0;
   if (argc == 1) unsetenv("CUDA_VISIBLE_DEVICES");
-  if (start(&driver, &count)) return EXIT_CODE_CHANNEL;
+  if (start(&driver, &count)) return EXIT_CODE_SYSTEM;
   if (argc > 1) {
     print_machine(&driver, (int)strtol(argv[1], NULL, 10));
     return EXIT_CODE_OK;
@@ -198,13 +204,13 @@ int gpus_report_unknown(void) {
   ask_for_all(&tool);
   if (tool.end != TOOL_ENDED || tool.status != 0 || is_known(tool.output, wanted)) return 0;
   join(list, tool.output);
-  report(EXIT_CODE_CHANNEL, "--device %.60s: no GPU's UUID begins so; %s %s", wanted,
+  report(EXIT_CODE_SYSTEM, "--device %.60s: no GPU's UUID begins so; %s %s", wanted,
          strchr(tool.output, '\n') ? "there are" : "there is only", list);
   return 1;
 }
 
 int gpus_report(int error) {
-  if (error == CUDALINK_ERROR_UNSUPPORTED && gpus_report_unknown()) return EXIT_CODE_CHANNEL;
+  if (error == CUDALINK_ERROR_UNSUPPORTED && gpus_report_unknown()) return EXIT_CODE_SYSTEM;
   return report_library(error);
 }
 
@@ -213,11 +219,11 @@ int gpus_check(uint64_t device) {
   if (device == OPTION_NO_DEVICE) return EXIT_CODE_OK;
   const char *failure = gpus_uuid((long)device, uuid, reason, sizeof reason);
   if (!failure) return EXIT_CODE_OK;
-  if (gpus_report_unknown()) return EXIT_CODE_CHANNEL;
+  if (gpus_report_unknown()) return EXIT_CODE_SYSTEM;
   const char *named = option_device_uuid();
   snprintf(number, sizeof number, "%llu", (unsigned long long)device);
   return report(
-      EXIT_CODE_CHANNEL,
+      EXIT_CODE_SYSTEM,
       "--device %.60s: %s; without --device frames are taken where their producer has them",
       named ? named : number, failure);
 }

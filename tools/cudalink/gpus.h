@@ -17,6 +17,9 @@ const char *gpus_uuid(long number, char uuid[CUDALINK_DEVICE_TEXT_SIZE], char *r
  * context. */
 int gpus_ordinal(const uint8_t uuid[16]);
 
+/* 1: this process has a driver, and a GPU that it may use. */
+int gpus_are_there(void);
+
 /* The number of the only GPU: 0. -1: there are several, or none. */
 int gpus_only(void);
 

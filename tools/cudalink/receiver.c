@@ -107,6 +107,14 @@ static int nothing_came(struct receiver *receiver) {
   return EXIT_CODE_OK;
 }
 
+/* What is not supported: this machine has no GPU to take the frames with, or the producer speaks the old
+ * wire, which can't do what was asked for. */
+static int fail_taking(int status) {
+  if (status == CUDALINK_ERROR_UNSUPPORTED && gpus_are_there())
+    return report(EXIT_CODE_CHANNEL, "%s", cudalink_last_error());
+  return gpus_report(status);
+}
+
 static int take_status(struct receiver *receiver, int status, cudalink_frame *frame) {
   switch (status) {
   case CUDALINK_OK: return take_frame(receiver, frame);
@@ -117,7 +125,7 @@ static int take_status(struct receiver *receiver, int status, cudalink_frame *fr
   case CUDALINK_ERROR_EVICTED:
     live_note("channel %s: too slow, the producer took frames back", receiver->options.channel);
     return EXIT_CODE_OK;
-  default: return gpus_report(status);
+  default: return fail_taking(status);
   }
 }
 

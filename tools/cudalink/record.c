@@ -244,19 +244,22 @@ static int run(struct record *record) {
   return is_open ? summarize(record, code) : code;
 }
 
+static int check_and_run(struct record *record) {
+  if (is_stdout(record) && isatty(STDOUT_FILENO))
+    return report(EXIT_CODE_USAGE, "record: - would fill the terminal; add | and a program");
+  int code = receiver_check(&record->receiver.options);
+  if (!code) code = stop_install();
+  if (code) return code;
+  live_start();
+  return stop_exit_code(run(record));
+}
+
 int command_record(int argc, char **argv) {
   struct record *record = calloc(1, sizeof *record);
   if (!record) return report(EXIT_CODE_SYSTEM, "no memory to record");
   record->receiver.options = (struct receiver_options){.hold = 1, .device = OPTION_NO_DEVICE};
   int code = parse(record, argc, argv);
-  if (code == OPTIONS_GO && is_stdout(record) && isatty(STDOUT_FILENO))
-    code = report(EXIT_CODE_USAGE, "record: - would fill the terminal; add | and a program");
-  if (code == OPTIONS_GO && receiver_check(&record->receiver.options)) code = EXIT_CODE_CHANNEL;
-  if (code == OPTIONS_GO) {
-    code = stop_install();
-    live_start();
-    if (!code) code = stop_exit_code(run(record));
-  }
+  if (code == OPTIONS_GO) code = check_and_run(record);
   free(record);
   return code;
 }

@@ -27,6 +27,9 @@ static enum exit_code code_of(int error) {
   case CUDALINK_ERROR_INVALID_ARGUMENT: return EXIT_CODE_USAGE;
   case CUDALINK_ERROR_NO_MEMORY:
   case CUDALINK_ERROR_NO_SPACE:
+  case CUDALINK_ERROR_UNSUPPORTED: /* here: no driver, no such GPU, or one that lacks something */
+  case CUDALINK_ERROR_GPU:
+  case CUDALINK_ERROR_GPU_LOST:
   case CUDALINK_ERROR_SYSTEM: return EXIT_CODE_SYSTEM;
   default: return EXIT_CODE_CHANNEL;
   }
