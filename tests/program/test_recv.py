@@ -352,6 +352,28 @@ class Recv(ProgramTest):
         self.assertEqual(errors, "")
         self.assertFalse(os.path.exists(self.path("out.y4m")))  # no frame, no file
 
+    def test_a_folder_without_frames(self):
+        """The one that recv made goes again; one that was there, or has something in it, stays."""
+        made, there = Path(self.path("made")), Path(self.path("there"))
+        there.mkdir()
+        for name in ("made/", "there/", "there"):
+            with self.subTest(name=name):
+                self.fail_program("recv", "nobody", "--timeout", 0.1, "--out", name, code=3)
+                self.run_program("recv", "nobody", "--seconds", 0.1, "--out", name)
+                self.assertFalse(made.exists())
+                self.assertTrue(there.is_dir())
+        receiver = self.start("recv", "x", "--out", "made/", "--as", "y4m", *EVERY, "--once")
+        self.send("--count", 1)
+        self.finish(receiver, 4)  # a folder takes no Y4M, so no frame was written
+        self.assertFalse(made.exists())
+        for has_more in (False, True):
+            receiver = self.start("recv", "x", "--out", "made/")
+            self.wait_for(made.is_dir, "the folder is there")
+            if has_more:
+                (made / "mine").touch()
+            self.interrupt(receiver)
+            self.assertEqual(made.exists(), has_more)
+
     def test_what_was_in_the_file_stays_until_a_frame_comes(self):
         """A channel that never comes, a format that does not fit: the old file is worth more than none."""
         names = ("out.png", "out.y4m", "out.raw")

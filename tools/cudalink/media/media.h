@@ -67,7 +67,8 @@ struct media_writer_options {
 struct media_writer;
 
 /* Creates a file, uses "-" for stdout, or fills a folder (an existing one, or a path that ends in
- * '/', which is made). A single PNG or NPY file takes one frame. NULL: see `error`. */
+ * '/', which is made, and goes again when no frame came). A single PNG or NPY file takes one frame.
+ * NULL: see `error`. */
 struct media_writer *media_writer_open(const char *path, const struct media_writer_options *options,
                                        struct media_error *error);
 

@@ -11,14 +11,15 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct media_writer {
   struct media_writer_options options;
   struct media_output output; /* the file, when this is no folder */
   char path[MEDIA_NAME_SIZE];
-  int is_folder;
-  uint64_t frames;          /* written */
-  cudalink_picture picture; /* of the first frame; all frames of one file look the same */
+  int is_folder, made_folder; /* made: it was not there before */
+  uint64_t frames;            /* written */
+  cudalink_picture picture;   /* of the first frame; all frames of one file look the same */
   uint64_t frame_bytes;
   uint8_t *scratch; /* one packed frame */
   uint64_t scratch_size;
@@ -51,9 +52,11 @@ static enum media_kind kind_of_path(const char *path) {
 static int open_folder(struct media_writer *writer, struct media_error *error) {
   size_t length = strlen(writer->path);
   struct stat status;
-  if (length > 0 && writer->path[length - 1] == '/' && mkdir(writer->path, 0777) != 0 &&
-      errno != EEXIST)
-    return media_fail_errno(error, "%s: the folder can't be made", writer->path);
+  if (length > 0 && writer->path[length - 1] == '/') {
+    writer->made_folder = mkdir(writer->path, 0777) == 0;
+    if (!writer->made_folder && errno != EEXIST)
+      return media_fail_errno(error, "%s: the folder can't be made", writer->path);
+  }
   writer->is_folder =
       strcmp(writer->path, "-") != 0 && stat(writer->path, &status) == 0 && S_ISDIR(status.st_mode);
   while (writer->is_folder && length > 1 && writer->path[length - 1] == '/')
@@ -88,6 +91,8 @@ int media_writer_close(struct media_writer *writer, struct media_error *error) {
   if (writer->frames == 0)
     media_output_discard(&writer->output); /* an empty file would be no Y4M, PNG or NPY */
   int result = media_output_close(&writer->output, error);
+  if (writer->frames == 0 && writer->made_folder)
+    rmdir(writer->path); /* fails where somebody has put something in */
   free(writer->scratch);
   free(writer);
   return result;
