@@ -3,7 +3,10 @@
  * What only a fake driver can show: each driver call failing once, old drivers, and machines that
  * lack something. Each case runs in a process of its own, because a driver is loaded once.
  */
+#include <sys/mman.h>
+
 #include "gpu.h"
+#include "gpu/gpu.h"
 
 /* ---- without a driver, or with one that lacks something ------------------------------------------------ */
 
@@ -257,4 +260,70 @@ TEST(lost_context_is_told, 60) {
                CUDALINK_ERROR_GPU_LOST);
   cudalink_importer_close(ends.importer);
   cudalink_exporter_close(ends.exporter);
+}
+
+/* ---- words that stay registered ----------------------------------------------------------------------------- */
+
+#define PAGE 4096
+
+/* A segment at addresses that another one has left. */
+static void map_again(char *pages) {
+  CHECK(mmap(pages, 4 * (size_t)PAGE, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == pages);
+}
+
+static void leave_registered(struct gpu_device *device, char *pages, char *address) {
+  CHECK_OK(device->operations->register_words(device, address, PAGE));
+  FAKE(fakecuda_fail, "cuMemHostUnregister", 1, CUDA_ERROR_UNKNOWN);
+  device->operations->unregister_words(device, address);
+  map_again(pages);
+}
+
+/* Somebody else's registration is left alone, and so is one that took the place of what could not be
+ * unregistered. */
+static void check_that_others_stay(struct gpu_device *device, char *pages) {
+  char *own = pages, *others = pages + 2 * (ptrdiff_t)PAGE;
+  leave_registered(device, pages, own);
+  CU(cuMemHostUnregister(own)); /* as if its context had ended */
+  CHECK_OK(device->operations->register_words(device, own, PAGE));
+  CU(cuMemHostRegister(others, PAGE, 0));
+  CHECK_STATUS(device->operations->register_words(device, others, PAGE), CUDALINK_ERROR_GPU);
+  CHECK_CONTAINS(cudalink_last_error(), "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
+  CU(cuMemHostUnregister(others)); /* both are there */
+  CU(cuMemHostUnregister(own));
+}
+
+TEST(words_that_stayed_registered, 60) {
+  struct gpu_device *device;
+  fake_only();
+  CHECK_OK(gpu_device_open(CUDALINK_KIND_VMM, 0, NULL, &device));
+  char *pages =
+      mmap(NULL, 4 * (size_t)PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(pages != MAP_FAILED);
+  leave_registered(device, pages, pages);
+  CHECK_OK(device->operations->register_words(device, pages, PAGE)); /* at the same address */
+  device->operations->unregister_words(device, pages);
+  leave_registered(device, pages, pages + PAGE);
+  CHECK_OK(device->operations->register_words(device, pages, 4 * PAGE)); /* around it */
+  device->operations->unregister_words(device, pages);
+  check_that_others_stay(device, pages);
+  munmap(pages, 4 * (size_t)PAGE);
+  gpu_device_close(device);
+}
+
+/* An open behind a close that left its words registered. */
+TEST(channel_behind_words_that_stayed_registered, 60) {
+  struct ends ends = {0};
+  fake_only();
+  describe_rgba(&ends.description, 32, 32);
+  ends.stream = gpu_stream();
+  for (int i = 0; i < 5; i++) {
+    CHECK_OK(open_ends(&ends, CUDALINK_KIND_VMM));
+    CHECK_OK(pass_frame(&ends));
+    uint64_t calls = FAKE_NUMBER(fakecuda_calls, "cuMemHostUnregister");
+    FAKE(fakecuda_fail, "cuMemHostUnregister", 0, CUDA_ERROR_UNKNOWN);
+    close_ends(&ends);
+    WAIT_UNTIL(FAKE_NUMBER(fakecuda_calls, "cuMemHostUnregister") >= calls + 3);
+    forget_fake_failures();
+  }
 }

@@ -210,26 +210,6 @@ int gpu_cuda_open(cudalink_kind kind, int32_t wanted, const uint8_t *uuid,
   return CUDALINK_OK;
 }
 
-int cuda_register_words(struct gpu_device *gpu, void *address, uint64_t bytes) {
-  struct cuda_device *device = cuda_of(gpu);
-  CUstreamCaptureMode mode;
-  int status = cuda_enter(device, &mode);
-  if (status < 0) return status;
-  CUresult result = device->driver->cuMemHostRegister(
-      address, bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-  cuda_leave(device, mode);
-  if (result == CUDA_SUCCESS) return CUDALINK_OK;
-  return cuda_error(device->driver, result, "making shared words reachable for the GPU");
-}
-
-void cuda_unregister_words(struct gpu_device *gpu, void *address) {
-  struct cuda_device *device = cuda_of(gpu);
-  CUstreamCaptureMode mode;
-  if (cuda_enter(device, &mode) < 0) return;
-  device->driver->cuMemHostUnregister(address);
-  cuda_leave(device, mode);
-}
-
 #define CUDA_OPERATIONS(which)                                                                     \
   {                                                                                                \
     .legacy = &cuda_legacy_operations, .device_close = cuda_device_close,                          \
