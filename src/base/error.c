@@ -31,6 +31,16 @@ void error_record(const char *format, ...) {
   errno = saved;
 }
 
+/* For what can run out, whatever the call was; the sentence itself says what to do about the rest. */
+static const char *advice_for(int error_number) {
+  switch (error_number) {
+  case EMFILE: return "; raise the limit of open files (ulimit -n)";
+  case ENFILE: return "; raise the machine's limit of open files (fs.file-max)";
+  case ENOMEM: return "; free memory, or raise its limit (ulimit -v, memory.max of the cgroup)";
+  default: return "";
+  }
+}
+
 void error_record_errno(int error_number, const char *format, ...) {
   int saved = errno;
   va_list arguments;
@@ -39,8 +49,8 @@ void error_record_errno(int error_number, const char *format, ...) {
   va_end(arguments);
   char reason[128];
   if (length >= 0 && (size_t)length < sizeof sentence)
-    snprintf(sentence + length, sizeof sentence - (size_t)length, ": %s",
-             strerror_r(error_number, reason, sizeof reason));
+    snprintf(sentence + length, sizeof sentence - (size_t)length, ": %s%s",
+             strerror_r(error_number, reason, sizeof reason), advice_for(error_number));
   errno = saved;
 }
 

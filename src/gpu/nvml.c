@@ -98,8 +98,8 @@ static int load(void) {
   nvml = (struct nvml){.library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)};
   if (!nvml.library)
     return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "NVML is not available: libnvidia-ml.so.1 is not found; it comes with the "
-                     "GPU's driver");
+                     "NVML is not available: libnvidia-ml.so.1 is not found; install the "
+                     "GPU's driver, with which it comes");
   int status = find_functions();
   if (status == CUDALINK_OK) {
     int result = nvml.init();
@@ -111,7 +111,9 @@ static int load(void) {
 
 static int check_fork(void) {
   if (!os_forked()) return CUDALINK_OK;
-  return error_set(CUDALINK_ERROR_FORKED, "this process was forked after cudalink was used");
+  return error_set(
+      CUDALINK_ERROR_FORKED,
+      "this process was forked after cudalink was used; use it in a process of its own, or exec");
 }
 
 int cudalink_telemetry_start(void) {

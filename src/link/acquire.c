@@ -32,7 +32,8 @@ static int told(const struct link_importer *importer, int notice, const char *te
   case CUDALINK_ERROR_EVICTED:
     return error_set(notice,
                      "channel '%s': the producer took this importer's frames back, because they "
-                     "were held for longer than its hold_limit while it had no free slot",
+                     "were held for longer than its hold_limit while it had no free slot; release "
+                     "them earlier",
                      importer->name);
   default: return notice;
   }

@@ -271,7 +271,7 @@ static int check_user_size(const struct link_exporter *exporter,
   if (description->user_size <= exporter->user_size) return CUDALINK_OK;
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
                    "channel '%s': %u byte%s of user data, but the channel was opened with "
-                   "user_size %u",
+                   "user_size %u; open it with a larger one",
                    exporter->name, description->user_size, error_s(description->user_size),
                    exporter->user_size);
 }

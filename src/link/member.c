@@ -54,9 +54,9 @@ struct link_member *link_member_join(struct link_exporter *exporter,
                                      struct link_connection *connection, int *status) {
   struct link_member *member = free_member(exporter);
   if (!member) {
-    *status =
-        error_set(CUDALINK_ERROR_BUSY, "channel '%s' has %u consumers already, which is the most",
-                  exporter->name, LINK_MAX_MEMBERS);
+    *status = error_set(CUDALINK_ERROR_BUSY,
+                        "channel '%s' has %u consumers already, which is the most; close one first",
+                        exporter->name, LINK_MAX_MEMBERS);
     return NULL;
   }
   const struct wire_hello *hello = &connection->hello;
@@ -64,9 +64,9 @@ struct link_member *link_member_join(struct link_exporter *exporter,
   if (hello->policy == CUDALINK_POLICY_SHARED) {
     group = link_group_find(exporter, hello->group);
     if (group < 0) {
-      *status =
-          error_set(CUDALINK_ERROR_BUSY, "channel '%s' has %u groups already, which is the most",
-                    exporter->name, LINK_MAX_GROUPS);
+      *status = error_set(CUDALINK_ERROR_BUSY,
+                          "channel '%s' has %u groups already, which is the most; join one of them",
+                          exporter->name, LINK_MAX_GROUPS);
       return NULL;
     }
   }

@@ -86,7 +86,8 @@ int reaper_start(void) {
   }
   pthread_mutex_unlock(&reaper.mutex);
   if (!failed) return CUDALINK_OK;
-  return error_set_errno(CUDALINK_ERROR_SYSTEM, failed, "cannot start the reaper thread");
+  return error_set_errno(CUDALINK_ERROR_SYSTEM, failed,
+                         "cannot start the reaper thread (ulimit -u and pids.max limit them)");
 }
 
 static void push(struct work filled) {

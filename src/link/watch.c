@@ -127,7 +127,8 @@ int cudalink_watch_open(cudalink_watch **watch, const char *directory,
     os_handle_close(&opened->stop[0]);
     os_handle_close(&opened->stop[1]);
     free(opened);
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, failed, "no thread for a watch");
+    return error_set_errno(CUDALINK_ERROR_SYSTEM, failed,
+                           "no thread for a watch (ulimit -u and pids.max limit them)");
   }
   *watch = opened;
   return CUDALINK_OK;

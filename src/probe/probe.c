@@ -171,7 +171,9 @@ int cudalink_probe_run(const cudalink_probe_spec *given, cudalink_probe **probe)
     return error_set(CUDALINK_ERROR_INVALID_ARGUMENT, "cudalink_probe_run: probe is NULL");
   *probe = NULL;
   if (os_forked())
-    return error_set(CUDALINK_ERROR_FORKED, "this process was forked after cudalink was used");
+    return error_set(
+        CUDALINK_ERROR_FORKED,
+        "this process was forked after cudalink was used; use it in a process of its own, or exec");
   int status = copy_spec(&spec, given);
   if (status < 0) return status;
   struct probe_findings *findings = calloc(1, sizeof *findings);

@@ -205,7 +205,8 @@ class List(ProgramTest):
         (self.channels / "file.sock").touch()  # not ours
         for _ in range(3):
             self.assertEqual(self.run_json("gc", "--dry-run")["leftovers"], [])
-        self.assertIn("is owned by process", self.fail_program("send", "x", "--count", 1, code=3))
+        error = self.fail_program("send", "x", "--count", 1, code=3)
+        self.assertRegex(error, r"is owned by process \d+ \(cudalink\); end it, or take another name$")
         (self.channels / "file.sock").unlink()
         self.interrupt(sender)
 

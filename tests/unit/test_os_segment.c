@@ -69,6 +69,20 @@ static void every_page_is_there(void **state) {
   assert_true(fcntl(0, F_GETFD) >= 0);
 }
 
+/* What ran out, and what to do about it, is said wherever the system answers so. */
+static void a_full_table_of_descriptors_is_told(void **state) {
+  (void)state;
+  struct os_segment segment;
+  struct rlimit before, none;
+  getrlimit(RLIMIT_NOFILE, &before);
+  none = (struct rlimit){0, before.rlim_max};
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+  int result = os_segment_create(&segment, "cudalink test", BYTES);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+  assert_int_equal(result, CUDALINK_ERROR_SYSTEM);
+  assert_non_null(strstr(cudalink_last_error(), "raise the limit of open files (ulimit -n)"));
+}
+
 static void it_is_left_out_of_core_dumps(void **state) {
   (void)state;
   struct os_segment segment;
@@ -275,6 +289,7 @@ int main(int argc, char **argv) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(sizes_are_rounded_to_pages),
     cmocka_unit_test(every_page_is_there),
+    cmocka_unit_test(a_full_table_of_descriptors_is_told),
     cmocka_unit_test(it_is_left_out_of_core_dumps),
     cmocka_unit_test(readers_cant_write_to_a_sealed_one),
     cmocka_unit_test(what_a_peer_sends_is_checked),

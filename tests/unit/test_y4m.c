@@ -146,17 +146,20 @@ static void header_variants_are_understood(void **state) {
 static void wrong_headers_are_refused(void **state) {
   (void)state;
   static const char *const wrong[][2] = {
-      {"YUV4MPEG2 W4", "height"},
-      {"YUV4MPEG2 H4", "width"},
-      {"YUV4MPEG2 W0 H4", "width"},
-      {"YUV4MPEG2 W4 H4 C410", "\"C410\""},
+      {"YUV4MPEG2 W4", "(line 1) says no height; it is expected as in H1080"},
+      {"YUV4MPEG2 H4", "(line 1) says no width; it is expected as in W1920"},
+      {"YUV4MPEG2 W0 H4", "(line 1) has \"W0\", which is no width: W and 1 to 65535 pixels"},
+      {"YUV4MPEG2 W4 H0", "\"H0\", which is no height: H and 1 to 65535 pixels"},
+      {"YUV4MPEG2 W4 H4 C410",
+       "\"C410\", which is no colour space that can be read; ffmpeg's -pix_fmt"},
       {"YUV4MPEG2 W4 H4 C420p11", "C420p11"},
       {"YUV4MPEG2 W4 H4 Im", "\"Im\""},
       {"YUV4MPEG2 Wx H4", "\"Wx\""},
       {"YUV4MPEG2 W-4 H4", "\"W-4\""},
       {"YUV4MPEG2 W99999999999 H4", "W999"},
       {"YUV4MPEG2 W65536 H4", "65536"},
-      {"YUV4MPEG2 W4 H4 F30", "\"F30\""},
+      {"YUV4MPEG2 W4 H4 F30", "\"F30\", which is no frame rate: a ratio is expected"},
+      {"YUV4MPEG2 W4 H4 A1", "\"A1\", which is no shape of a pixel: a ratio is expected"},
       {"YUV4MPEG2X W4 H4", "YUV4MPEG2"},
       {"YUV4MPEG9 W4 H4", "--format"},
   };

@@ -126,9 +126,11 @@ static int wait_for_crew(struct demo_crew *crew, int (*has_done)(struct demo_cre
   uint64_t end = cudalink_now() + seconds * SECOND;
   while (!has_done(crew)) {
     if (demo_crew_has_ended_one(crew))
-      return report(EXIT_CODE_CHECK, "a consumer process ended before it %s", what);
+      return report(EXIT_CODE_CHECK,
+                    "a consumer process ended before it %s; cudalink doctor looks why", what);
     if (cudalink_now() >= end)
-      return report(EXIT_CODE_CHECK, "not all consumer processes %s within %llu s", what,
+      return report(EXIT_CODE_CHECK,
+                    "not all consumer processes %s within %llu s; cudalink doctor looks why", what,
                     (unsigned long long)seconds);
     if (stop_wait_until(cudalink_now() + LOOK_PERIOD)) return EXIT_CODE_OK;
   }

@@ -39,7 +39,9 @@ static int spawn(struct demo_crew *crew, uint64_t index, int alive, char *const 
   posix_spawn_file_actions_destroy(&actions);
   if (error == 0) return EXIT_CODE_OK;
   crew->consumers[index].pid = 0;
-  return report(EXIT_CODE_SYSTEM, "a consumer process can't be started: %s", strerror(error));
+  return report(EXIT_CODE_SYSTEM,
+                "a consumer process can't be started (ulimit -u and pids.max limit them): %s",
+                strerror(error));
 }
 
 static int start_all(struct demo_crew *crew, int alive, const char *channel, enum pattern pattern,
@@ -79,7 +81,9 @@ int demo_crew_start(struct demo_crew *crew, uint64_t count, const char *channel,
   crew->alive = ends[0];
   if (crew->scores < 0 || ends[0] < 0 || ends[1] < 0 ||
       ftruncate(crew->scores, demo_score_place(count)) != 0)
-    return report(EXIT_CODE_SYSTEM, "no pipe or memory file can be made: %s", strerror(errno));
+    return report(EXIT_CODE_SYSTEM,
+                  "no pipe or memory file can be made (ulimit -n limits them): %s",
+                  strerror(errno));
   int code = start_all(crew, ends[1], channel, pattern, device);
   close(ends[1]); /* the last consumer that ends closes the last copy */
   return code;

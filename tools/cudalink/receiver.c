@@ -72,7 +72,8 @@ static int fail_not_found(const struct receiver *receiver) {
   int result = cudalink_channel_get(NULL, name, CHANNEL_VIEW_PATIENCE, &channel);
   if (result == CUDALINK_ERROR_NOT_FOUND) result = look_again(name);
   if (result) return missing_report(name, result);
-  return report(EXIT_CODE_CHANNEL, "channel '%s': its producer came too late", name);
+  return report(EXIT_CODE_CHANNEL,
+                "channel '%s': its producer came too late; a larger --timeout waits longer", name);
 }
 
 static int fail_timeout(struct receiver *receiver) {

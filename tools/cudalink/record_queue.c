@@ -80,7 +80,9 @@ int record_queue_open(struct record_queue *queue, const char *path, const char *
   if (!error) return EXIT_CODE_OK;
   set_signals(SIG_UNBLOCK);
   media_recorder_close(&queue->recorder, &queue->error);
-  return report(EXIT_CODE_SYSTEM, "no thread that writes can be started: %s", strerror(error));
+  return report(EXIT_CODE_SYSTEM,
+                "no thread that writes can be started (ulimit -u and pids.max limit them): %s",
+                strerror(error));
 }
 
 static void free_data(struct record_place *place) {

@@ -40,7 +40,8 @@ static void catch_signal(int number) {
 
 int stop_install(void) {
   if (pipe2(wake_pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-    return report(EXIT_CODE_SYSTEM, "no pipe can be made: %s", strerror(errno));
+    return report(EXIT_CODE_SYSTEM, "no pipe can be made (ulimit -n limits them): %s",
+                  strerror(errno));
   catch_signal(SIGINT);
   catch_signal(SIGTERM);
   catch_signal(SIGHUP);

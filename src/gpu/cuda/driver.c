@@ -79,7 +79,8 @@ static int check_version(void *library) {
   memcpy(&get_version, &found, sizeof found);
   if (!get_version || get_version(&table.version) != CUDA_SUCCESS)
     return error_set(CUDALINK_ERROR_UNSUPPORTED,
-                     "libcuda.so.1 does not tell its version: it is no CUDA driver");
+                     "libcuda.so.1 does not tell its version: it is no CUDA driver; reinstall the "
+                     "GPU's driver, or use frames of kind host");
   if (table.version < CUDA_DRIVER_OLDEST)
     return error_set(CUDALINK_ERROR_UNSUPPORTED,
                      "the CUDA driver is too old: it is of CUDA %d.%d, cuda-link needs 11.4 or "

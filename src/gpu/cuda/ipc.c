@@ -86,8 +86,10 @@ int cuda_ipc_create(struct gpu_device *gpu, uint64_t bytes, struct gpu_block *bl
   }
   cuda_leave(device, mode);
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
-    return error_set(CUDALINK_ERROR_NO_SPACE, "no room for %llu bytes on GPU %d",
-                     (unsigned long long)bytes, gpu->ordinal);
+    return error_set(
+        CUDALINK_ERROR_NO_SPACE,
+        "no room for %llu bytes on GPU %d; use smaller or fewer slots, or free memory there",
+        (unsigned long long)bytes, gpu->ordinal);
   if (result != CUDA_SUCCESS)
     return cuda_error(driver, result, "making GPU memory that can be shared by handle");
   fill(block, gpu, address, bytes, true, ROLE_OWNER);

@@ -49,7 +49,8 @@ static int check_size(struct cuda_device *device, const struct gpu_copy *copy,
   }
   if (!first->bytes) return CUDALINK_OK; /* the driver does not tell */
   return error_set(CUDALINK_ERROR_INVALID_ARGUMENT,
-                   "the source 0x%llx has %llu byte%s from there on, the frame takes %llu",
+                   "the source 0x%llx has %llu byte%s from there on, the frame takes %llu; send an "
+                   "array of the frame's size",
                    (unsigned long long)at, (unsigned long long)there, error_s(there),
                    (unsigned long long)extent);
 }

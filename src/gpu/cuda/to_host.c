@@ -322,7 +322,8 @@ static int check_out(struct cuda_device *device, const cudalink_description *des
   int status = cudalink_packed_bytes(description, needed);
   if (status < 0) return status;
   if (size < *needed)
-    return error_set(CUDALINK_ERROR_TOO_LARGE, "the frame has %llu packed bytes, the buffer %llu",
+    return error_set(CUDALINK_ERROR_TOO_LARGE,
+                     "the frame has %llu packed bytes, the buffer %llu; give one that holds them",
                      (unsigned long long)*needed, (unsigned long long)size);
   status = cuda_enter_quickly(device, &pushed);
   if (status < 0) return status;

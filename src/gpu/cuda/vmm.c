@@ -68,8 +68,10 @@ int cuda_vmm_create(struct gpu_device *gpu, uint64_t bytes, struct gpu_block *bl
   os_handle_close(&descriptor);
   status = cuda_error(driver, result, "making GPU memory that can be shared by descriptor");
   if (result == CUDA_ERROR_OUT_OF_MEMORY)
-    return error_set(CUDALINK_ERROR_NO_SPACE, "no room for %llu bytes on GPU %d",
-                     (unsigned long long)bytes, gpu->ordinal);
+    return error_set(
+        CUDALINK_ERROR_NO_SPACE,
+        "no room for %llu bytes on GPU %d; use smaller or fewer slots, or free memory there",
+        (unsigned long long)bytes, gpu->ordinal);
   return status;
 }
 

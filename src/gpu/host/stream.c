@@ -111,7 +111,8 @@ int cudalink_host_stream_create(cudalink_host_stream **stream) {
   int failed = pthread_create(&created->thread, NULL, stream_main, created);
   if (failed) {
     free(created);
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, failed, "no thread for a host stream");
+    return error_set_errno(CUDALINK_ERROR_SYSTEM, failed,
+                           "no thread for a host stream (ulimit -u and pids.max limit them)");
   }
   pthread_mutex_lock(&alive_mutex);
   created->next_alive = alive;

@@ -84,8 +84,10 @@ int os_program_find(const char *option, char path[OS_PATH_SIZE]) {
   }
   if (find_beside(path) || find_in_path(path)) return CUDALINK_OK;
   path[0] = '\0';
-  return error_set(CUDALINK_ERROR_NOT_FOUND,
-                   "the program cudalink is neither beside the library nor in PATH");
+  return error_set(
+      CUDALINK_ERROR_NOT_FOUND,
+      "the program cudalink is neither beside the library nor in PATH; install it, or name it in "
+      "the spec");
 }
 
 /* ---- start, read, end ------------------------------------------------------------------------ */

@@ -22,8 +22,9 @@ static int connect_failed(int reason, os_handle folder, const char *directory, c
     return error_set_errno(CUDALINK_ERROR_REFUSED, reason, "can't connect to %s/%s (%s)", directory,
                            entry, description);
   case EPROTOTYPE:
-    return error_set(CUDALINK_ERROR_PROTOCOL, "%s/%s is a socket of another program", directory,
-                     entry);
+    return error_set(CUDALINK_ERROR_PROTOCOL,
+                     "%s/%s is a socket of another program; remove it, or use another folder",
+                     directory, entry);
   default:
     return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "can't connect to %s/%s", directory,
                            entry);

@@ -92,7 +92,9 @@ static int check(const char *path) {
 /* Makes it when it is missing, the last component only. */
 static int prepare(const struct candidate *candidate) {
   if (candidate->own_parent && !parent_is_own(candidate->path))
-    return error_set(CUDALINK_ERROR_REFUSED, "the folder above %s is not ours", candidate->path);
+    return error_set(CUDALINK_ERROR_REFUSED,
+                     "the folder above %s is not ours; name one in CUDALINK_RUNTIME_DIR",
+                     candidate->path);
   if (mkdir(candidate->path, 0700) != 0 && errno != EEXIST)
     return error_set_errno(CUDALINK_ERROR_REFUSED, errno, "can't make the folder %s",
                            candidate->path);

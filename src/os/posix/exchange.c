@@ -66,7 +66,7 @@ static int full(void) {
   getrlimit(RLIMIT_NOFILE, &limit);
   return error_set(CUDALINK_ERROR_SYSTEM,
                    "the library has no descriptor left in the table of its service thread; %" PRIu64
-                   " are allowed (ulimit -n)",
+                   " are allowed; raise the limit (ulimit -n)",
                    (uint64_t)limit.rlim_cur);
 }
 

@@ -14,7 +14,9 @@ static _Atomic(_Atomic uint32_t *) guard;
 
 int os_fork_guard_set(void) {
   if (os_forked())
-    return error_set(CUDALINK_ERROR_FORKED, "this process was forked after cudalink was used");
+    return error_set(
+        CUDALINK_ERROR_FORKED,
+        "this process was forked after cudalink was used; use it in a process of its own, or exec");
   if (atomic_load_explicit(&guard, memory_order_acquire)) return CUDALINK_OK;
   size_t page = (size_t)sysconf(_SC_PAGESIZE);
   void *address = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -58,8 +58,9 @@ static int in_use(int32_t owner) {
   os_program_of(owner, program);
   if (owner == 0)
     return error_set(CUDALINK_ERROR_NAME_IN_USE,
-                     "the name is owned by a process that is not visible here");
-  return error_set(CUDALINK_ERROR_NAME_IN_USE, "the name is owned by process %d%s%s%s", owner,
+                     "the name is owned by a process that is not visible here; take another name");
+  return error_set(CUDALINK_ERROR_NAME_IN_USE,
+                   "the name is owned by process %d%s%s%s; end it, or take another name", owner,
                    program[0] ? " (" : "", program, program[0] ? ")" : "");
 }
 

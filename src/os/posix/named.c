@@ -47,8 +47,9 @@ static int set_size(const struct os_named *named, const char *name, uint64_t byt
   /* Allocated now, so that no later touch can fail for lack of memory. */
   if (!error) error = posix_fallocate(named->segment.handle, 0, (off_t)bytes);
   if (!error) return CUDALINK_OK;
-  return error_set_errno(CUDALINK_ERROR_NO_SPACE, error,
-                         "segment '%s' needs %" PRIu64 " bytes of shared memory", name, bytes);
+  return error_set_errno(
+      CUDALINK_ERROR_NO_SPACE, error,
+      "segment '%s' needs %" PRIu64 " bytes of shared memory (is /dev/shm full?)", name, bytes);
 }
 
 int os_named_create(struct os_named *named, const char *name, uint64_t bytes) {
@@ -128,6 +129,8 @@ int os_named_lock(const struct os_named *named, const char *name) {
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   if (fcntl(named->segment.handle, F_OFD_SETLK, &lock) == 0) return CUDALINK_OK;
   if (errno == EAGAIN || errno == EACCES)
-    return error_set(CUDALINK_ERROR_NAME_IN_USE, "another exporter writes segment '%s'", name);
+    return error_set(CUDALINK_ERROR_NAME_IN_USE,
+                     "another exporter writes segment '%s'; end it, or take another cipd_name",
+                     name);
   return error_set_errno(CUDALINK_ERROR_SYSTEM, errno, "can't lock segment '%s'", name);
 }

@@ -54,9 +54,13 @@ int os_own_name_add(struct os_own_name **added, os_handle folder, const char *fi
   pthread_mutex_unlock(&mutex);
   *added = taken ? NULL : name;
   if (taken) free(name);
-  return taken ? error_set(CUDALINK_ERROR_NAME_IN_USE,
-                           "the name is owned by this very process (pid %d)", os_own_pid())
-               : CUDALINK_OK;
+  return taken
+             ? error_set(
+                   CUDALINK_ERROR_NAME_IN_USE,
+                   "the name is owned by this very process (pid %d); close that exporter first, or "
+                   "take another name",
+                   os_own_pid())
+             : CUDALINK_OK;
 }
 
 void os_own_name_remove(struct os_own_name *name) {

@@ -48,7 +48,7 @@ static int allocate(os_handle handle, uint64_t bytes) {
     } else {
       return error_set_errno(CUDALINK_ERROR_NO_SPACE, errno,
                              "%" PRIu64 " bytes of shared memory are needed, the kernel gave "
-                             "%" PRIu64,
+                             "%" PRIu64 " (smaller or fewer slots need less)",
                              bytes, done);
     }
   }

@@ -84,7 +84,8 @@ static int start_and_wait(struct start *start) {
   /* A program with much thread-local data needs more: the C library takes it from the stack. */
   if (reason == EINVAL) reason = create(start, 0);
   if (reason != 0)
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, reason, "can't start the service thread");
+    return error_set_errno(CUDALINK_ERROR_SYSTEM, reason,
+                           "can't start the service thread (ulimit -u and pids.max limit them)");
   while (sem_wait(&start->running) != 0)
     continue; /* interrupted by a signal */
   return start->result == CUDALINK_OK ? CUDALINK_OK

@@ -52,15 +52,17 @@ int os_watch_open(const char paths[][OS_PATH_SIZE], int count, os_handle *handle
   *handle = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   if (*handle < 0) {
     *handle = OS_NO_HANDLE;
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, errno,
-                           "can't watch folders (fs.inotify.max_user_instances?)");
+    return error_set_errno(
+        CUDALINK_ERROR_SYSTEM, errno,
+        "can't watch folders (is fs.inotify.max_user_instances reached? raise it)");
   }
   for (int i = 0; i < count; i++) {
     if (watch_one(*handle, paths[i])) continue;
     int reason = errno;
     os_handle_close(handle);
-    return error_set_errno(CUDALINK_ERROR_SYSTEM, reason,
-                           "can't watch the folder %s (fs.inotify.max_user_watches?)", paths[i]);
+    return error_set_errno(
+        CUDALINK_ERROR_SYSTEM, reason,
+        "can't watch the folder %s (is fs.inotify.max_user_watches reached? raise it)", paths[i]);
   }
   return CUDALINK_OK;
 }

@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #define LINE_SIZE 4096
+#define MOST_PIXELS 65535 /* of a side; a description has no more */
 #define INVALID CUDALINK_ERROR_INVALID_ARGUMENT
 
 struct ratio {
@@ -67,17 +68,34 @@ static void parse_extension(const char *text, struct header *header) {
   if (strcmp(text, "COLORRANGE=LIMITED") == 0) header->range = CUDALINK_RANGE_LIMITED;
 }
 
+static int parse_side(const char *text, uint32_t *side) {
+  return parse_number(text, side) && *side >= 1 && *side <= MOST_PIXELS;
+}
+
 /* One word of the header line. 0: it is wrong. */
 static int parse_word(char *word, struct header *header) {
   switch (word[0]) {
-  case 'W': return parse_number(word + 1, &header->width);
-  case 'H': return parse_number(word + 1, &header->height);
+  case 'W': return parse_side(word + 1, &header->width);
+  case 'H': return parse_side(word + 1, &header->height);
   case 'F': return parse_ratio(word + 1, &header->rate);
   case 'A': return parse_ratio(word + 1, &header->aspect);
   case 'I': return parse_interlace(word + 1, header);
   case 'C': header->space = y4m_space_from_tag(word + 1); return header->space != NULL;
   case 'X': parse_extension(word + 1, header); return 1;
   default: return 1;
+  }
+}
+
+/* What is expected in place of such a word. */
+static const char *why_wrong(const char *word) {
+  switch (word[0]) {
+  case 'W': return "is no width: W and 1 to 65535 pixels are expected, as in W1920";
+  case 'H': return "is no height: H and 1 to 65535 pixels are expected, as in H1080";
+  case 'F': return "is no frame rate: a ratio is expected, as in F30000:1001";
+  case 'A': return "is no shape of a pixel: a ratio is expected, as in A1:1";
+  case 'I': return "is no field order that can be read (p, t, b or ?)";
+  default:
+    return "is no colour space that can be read; ffmpeg's -pix_fmt yuv420p makes one that can";
   }
 }
 
@@ -89,13 +107,12 @@ static int parse_header(const char *name, char *line, struct header *header,
     return media_fail(error, INVALID, "%s: does not start with YUV4MPEG2", name);
   while ((word = strtok_r(NULL, " \n", &rest)))
     if (!parse_word(word, header))
-      return media_fail(error, INVALID, "%s: its Y4M header has \"%.60s\", which %s", name, word,
-                        word[0] == 'C'   ? "is no colour space that can be read"
-                        : word[0] == 'I' ? "is no field order that can be read (p, t, b or ?)"
-                                         : "can't be understood");
+      return media_fail(error, INVALID, "%s: its Y4M header (line 1) has \"%.60s\", which %s", name,
+                        word, why_wrong(word));
   if (!header->width || !header->height)
-    return media_fail(error, INVALID, "%s: its Y4M header says no %s", name,
-                      header->width ? "height (H)" : "width (W)");
+    return media_fail(error, INVALID, "%s: its Y4M header (line 1) says no %s", name,
+                      header->width ? "height; it is expected as in H1080"
+                                    : "width; it is expected as in W1920");
   return CUDALINK_OK;
 }
 
