@@ -280,36 +280,36 @@ static void fail_each(const struct life *life) {
   CHECK(tried > 100 && told > 30);
 }
 
-TEST(each_call_of_a_life_fails_vmm, 120) {
+TEST(each_call_of_a_life_fails_vmm, 400) {
   fail_each(&(struct life){.exporter = {.kind = CUDALINK_KIND_VMM}, .shared = true, .grows = true});
 }
-TEST(each_call_of_a_life_fails_own_stream, 120) {
+TEST(each_call_of_a_life_fails_own_stream, 400) {
   fail_each(&(struct life){.exporter = {.kind = CUDALINK_KIND_VMM,
                                         .own_stream = 1,
                                         .flush_probe = 1,
                                         .strict_device = 1},
                            .importer = {.gpu_wait = 1, .host_streams = 2}});
 }
-TEST(each_call_of_a_life_fails_isolated, 120) {
+TEST(each_call_of_a_life_fails_isolated, 400) {
   fail_each(&(struct life){.exporter = {.kind = CUDALINK_KIND_VMM, .export_sync = 1},
                            .importer = {.isolated = 1, .gpu_wait = 1},
                            .shared = true,
                            .grows = true});
 }
-TEST(each_call_of_a_life_fails_ipc, 120) {
+TEST(each_call_of_a_life_fails_ipc, 400) {
   fail_each(&(struct life){.exporter = {.kind = CUDALINK_KIND_IPC, .flush_probe = 1},
                            .importer = {.gpu_wait = 1},
                            .memory = GPU_MEMORY_PINNED,
                            .grows = true});
 }
-TEST(each_call_of_a_life_fails_ipc_isolated, 120) {
+TEST(each_call_of_a_life_fails_ipc_isolated, 400) {
   fail_each(
       &(struct life){.exporter = {.kind = CUDALINK_KIND_IPC, .own_stream = 1, .export_sync = 1},
                      .importer = {.isolated = 1},
                      .memory = GPU_MEMORY_HOST,
                      .grows = true});
 }
-TEST(each_call_of_a_life_fails_convert, 120) {
+TEST(each_call_of_a_life_fails_convert, 400) {
   fail_each(&(struct life){.exporter = {.kind = CUDALINK_KIND_VMM, .convert = 1},
                            .importer = {.convert = 1, .host_pipelined = 1},
                            .memory = GPU_MEMORY_MANAGED});
