@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -34,6 +35,8 @@ from ._queue_table import (
     make_bell,
     make_memory,
 )
+
+log = logging.getLogger("cuda_link")
 
 _MOST_ITEMS = 2**20
 _LONGEST = threading.TIMEOUT_MAX / 2  # seconds, as good as for ever
@@ -402,13 +405,13 @@ class Queue:
                 raise PeerLostError
             item = _item(state, record, _TAKE_LIMIT)
         except TimedOutError:
-            state.give_up(taking)
-            if deadline is not None and time.monotonic() > deadline:
-                raise Empty from None
-            return False, None
+            return Queue._later(state, taking, deadline)
         except SystemRefusedError:  # no descriptor left, say: it stays for whoever comes next
             raise
-        except _GONE:
+        except _GONE as error:
+            if isinstance(error, ChannelNotFoundError) and state.table.is_alive(record.putter):
+                log.info("%s", error)  # its putter is stopped, or its machine is busy
+                return Queue._later(state, taking, deadline)
             state.table.lose(taking)
             return False, None  # and the next look tells
         except Exception:  # it can't be made here: as with multiprocessing, it is taken
@@ -416,6 +419,14 @@ class Queue:
             raise
         state.table.done(taking)
         return True, item
+
+    @staticmethod
+    def _later(state: _State, taking: Taking, deadline: float | None) -> tuple[bool, Any]:
+        """The putter does not answer now: its item stays where it was. Errors: queue.Empty."""
+        state.give_up(taking)
+        if deadline is not None and time.monotonic() > deadline:
+            raise Empty from None
+        return False, None
 
     def get_nowait(self) -> Any:
         """get without waiting for an item. Errors: queue.Empty, and as get."""

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 
 import cuda_link
 import numpy as np
@@ -590,7 +591,7 @@ def test_an_interrupted_get_takes_nothing(monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(_queue, "together", interrupted)
         queue.get()
-    assert queue.get_nowait()[0] == 1
+    assert queue.get(timeout=LIMIT)[0] == 1
 
 
 def test_a_stopped_getter_and_a_stopped_putter(start):
@@ -609,6 +610,23 @@ def test_a_stopped_getter_and_a_stopped_putter(start):
     for process in (getter, putter):  # they may have been stopped with the lock that the end of `more` takes
         process.kill()
         process.join()
+
+
+def test_a_putter_that_was_stopped_loses_nothing(start, monkeypatch):
+    """Who looks for its channel meanwhile finds nobody in time, and calls nobody dead."""
+    queue, end = cuda_link.Queue(), cuda_link.Queue()
+    stopped = start(put_one_and_stay, queue, end)
+    while queue.empty():
+        time.sleep(0)
+    os.kill(stopped.pid, signal.SIGSTOP)
+    os.waitpid(stopped.pid, os.WUNTRACED)
+    with monkeypatch.context() as patch:
+        patch.setattr(_queue, "_TAKE_LIMIT", 0.01)
+        for call in (queue.get_nowait, lambda: queue.get(timeout=0.1)):
+            with pytest.raises(standard.Empty):
+                call()
+    os.kill(stopped.pid, signal.SIGCONT)
+    assert queue.get(timeout=LIMIT)[0] == 1
 
 
 def take_for_ever(queue, answers):
