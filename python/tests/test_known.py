@@ -27,7 +27,7 @@ from cuda_link import (
     _dtypes,
 )
 from cuda_link._known import arrays as _arrays
-from cuda_link._known import gone
+from cuda_link._known import gone, opening
 
 NAME = f"test_known_{os.getpid()}"  # unique: on a GPU it is also a segment's, in a folder that all share
 SPEC = FrameSpec(NAME, height=6, width=8, channels=4)
@@ -317,6 +317,14 @@ def test_no_producer():
     with Importer.open(ImportSpec("nobody", timeout_ms=10)) as importer:
         assert importer.get_frame_numpy().outcome is ImportOutcome.RECONNECTING
         assert not importer.is_ready() and not importer.wait_for_doorbell(0)
+
+
+def test_open_waits_for_a_producer_that_takes_longer_to_answer_than_a_look(monkeypatch):
+    """On a busy machine; each look once began anew."""
+    monkeypatch.setattr(opening, "_SLICE", 1e-9)
+    for _ in range(5):
+        with Exporter.open(SPEC), Importer.open(ImportSpec(NAME, timeout_ms=60_000)) as importer:
+            assert importer.is_ready()
 
 
 def until(importer, outcome):

@@ -21,7 +21,7 @@ from cuda_link import (
     ImportPolicy,
     ImportSpec,
 )
-from cuda_link._known import opening
+from cuda_link._importer import ChannelImporter
 from gets import frame_of, take, until
 
 NAME = f"test_known_late_{os.getpid()}"
@@ -257,18 +257,18 @@ def test_a_forked_child_waits_for_nobody():
 
 
 def test_a_producer_that_lets_wait(monkeypatch, request):
-    """Attempts to open that found nobody end no pipeline."""
-    exporters, attempt = [], opening._open_importer
+    """Looks that found nobody end no pipeline."""
+    exporters, look = [], ChannelImporter._wait_producer
 
-    def first_in_vain(*arguments):
+    def first_in_vain(importer, limit):
         try:
-            return attempt(*arguments)
+            return look(importer, limit)
         except cuda_link.ChannelNotFoundError:
             exporters.append(Exporter.open(SPEC))
             request.addfinalizer(exporters[0].close)
             raise
 
-    monkeypatch.setattr(opening, "_open_importer", first_in_vain)
+    monkeypatch.setattr(ChannelImporter, "_wait_producer", first_in_vain)
     with opened(timeout_ms=LIMIT * 1000) as importer:
         send(exporters[0], 1)
         begin(importer)

@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from .. import _abi, _description, _wait
 from .._backend import low
-from .._errors import ChannelNotFoundError, CudaLinkError, NameInUseError, ProtocolError, RefusedError
+from .._errors import (
+    ChannelNotFoundError,
+    CudaLinkError,
+    NameInUseError,
+    ProtocolError,
+    RefusedError,
+    TimedOutError,
+)
 from .._exporter import ChannelExporter
 from .._importer import ChannelImporter, opened
 from .layout import MAGIC, DtypeCodec, SHMLayout, read_magic, read_num_slots
@@ -163,24 +170,39 @@ def _is_idle_old_producer(spec: ImportSpec, policy: ImportPolicy) -> bool:
 def open_importer(spec: ImportSpec, policy: ImportPolicy, pipeline: Pipeline | None) -> ChannelImporter:
     """Waits up to spec.timeout_ms for the producer. With reconnecting it need not be there. pipeline:
     what ends before the importer is closed."""
-    end = monotonic() + seconds(spec.timeout_ms)
+    importer = _open_importer(spec, policy, pipeline is not None)
+    try:
+        _wait_producer(importer, spec, policy)
+    except BaseException:
+        importer.close()
+        raise
+    if isinstance(importer, PipelinedImporter):
+        importer.pipeline = pipeline
+    return importer
+
+
+def _wait_producer(importer: ChannelImporter, spec: ImportSpec, policy: ImportPolicy) -> None:
+    """By one importer: a producer on a busy machine may take longer to answer than a look takes."""
+    left = seconds(spec.timeout_ms)
+    if not left:
+        return
+    end = monotonic() + left
     while True:
         left = max(end - monotonic(), 0.0)
         try:
-            return _open_importer(spec, policy, pipeline, min(left, _SLICE))
-        except (ChannelNotFoundError, RefusedError, ProtocolError) as error:
+            return importer._wait_producer(_wait.nanoseconds(min(left, _SLICE)))
+        except (ChannelNotFoundError, TimedOutError, RefusedError, ProtocolError) as error:
             idle = _is_idle_old_producer(spec, policy)
-            if isinstance(error, ChannelNotFoundError) and left > _SLICE and not idle:
+            is_late = isinstance(error, (ChannelNotFoundError, TimedOutError))
+            if is_late and left > _SLICE and not idle:
                 continue
             if not policy.reconnect_enabled and not idle:
                 raise
             log.info("gets will look for a producer: %s", error)
-            return _open_importer(spec, policy, pipeline, 0)
+            return
 
 
-def _open_importer(
-    spec: ImportSpec, policy: ImportPolicy, pipeline: Pipeline | None, timeout: float
-) -> ChannelImporter:
+def _open_importer(spec: ImportSpec, policy: ImportPolicy, pipelined: bool) -> ChannelImporter:
     once = not policy.reconnect_enabled
     raw = _abi.ImporterSpec(
         name=_abi.encode(spec.shm_name, "shm_name"),
@@ -189,14 +211,10 @@ def _open_importer(
         gpu_wait=1,  # for gets that name a stream
         once=once,
         device=_device(spec.device),
-        open_timeout=_wait.nanoseconds(timeout),
         spin=min(max(policy.wait_spin_us, 0), _MOST_SPIN) * 1000,
         host_streams=min(max(policy.d2h_num_streams, 1), _MOST_HOST_STREAMS),
-        host_pipelined=pipeline is not None,
+        host_pipelined=pipelined,
         wire=WIRES[check_wire(policy.wire)],
     )
     raw.size = _abi.size(raw)
-    importer = opened(spec.shm_name, raw, once, PipelinedImporter if pipeline else ChannelImporter)
-    if isinstance(importer, PipelinedImporter):
-        importer.pipeline = pipeline
-    return importer
+    return opened(spec.shm_name, raw, once, PipelinedImporter if pipelined else ChannelImporter)
