@@ -316,12 +316,12 @@ def test_an_interrupt_at_any_place_leaves_nothing_behind(what, item):
         count = queue.qsize()
         assert count in ({0, 1} if what in ("put", "get") else {full}), place
         for _ in range(count):
-            assert np.all(queue.get_nowait() == item), place
+            assert np.all(queue.get(timeout=LIMIT) == item), place
         assert queue._state.sweep(), place  # an end of the process would not wait
         for _ in range(2):
             queue.put_nowait(item)
         for _ in range(2):
-            queue.get_nowait()
+            queue.get(timeout=LIMIT)
         interrupt.error = None
         del queue, other
         assert _queue_channels._cells == cells, place
