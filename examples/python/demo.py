@@ -58,8 +58,10 @@ def picture(number: int, height: int, width: int) -> np.ndarray:
 
 
 def produce(name: str, frames: int, height: int, width: int, fps: float = 0, kind: str = "auto") -> None:
-    """The demo producer: waits for a consumer, sends pictures, loses none that somebody wants."""
-    with cuda_link.open_exporter(name, shape=(height, width, 4), kind=kind) as exporter:
+    """The demo producer: waits for a consumer, sends pictures, loses none that somebody wants. hold_limit:
+    also not when that one is busy for a while, with importing torch, say."""
+    shape = (height, width, 4)
+    with cuda_link.open_exporter(name, shape=shape, kind=kind, hold_limit=PATIENCE) as exporter:
         exporter.wait_consumers(1, PATIENCE)
         for number in range(frames):
             exporter.send(picture(number, height, width), timeout=PATIENCE, pts=number)

@@ -9,7 +9,8 @@ import demo
 
 def produce(names: list[str], frames: int, height: int, width: int) -> None:
     """One process may own many channels."""
-    exporters = [cuda_link.open_exporter(name, shape=(height, width, 4)) for name in names]
+    shape = (height, width, 4)
+    exporters = [cuda_link.open_exporter(name, shape=shape, hold_limit=demo.PATIENCE) for name in names]
     for exporter in exporters:
         exporter.wait_consumers(1, demo.PATIENCE)
     for number in range(frames):

@@ -28,7 +28,9 @@ def edges(bgr: np.ndarray) -> np.ndarray:
 
 def produce(name: str, order: str, frames: int, height: int, width: int) -> None:
     """A camera that draws with OpenCV, or with NumPy."""
-    with cuda_link.open_exporter(name, format=order, shape=(height, width)) as exporter:
+    with cuda_link.open_exporter(
+        name, format=order, shape=(height, width), hold_limit=demo.PATIENCE
+    ) as exporter:
         exporter.wait_consumers(1, demo.PATIENCE)
         for number in range(frames):
             image = np.zeros((height, width, 4), np.uint8)

@@ -28,7 +28,8 @@ def main() -> None:
     shape = (wanted.height, wanted.width, 4)
     on_gpu = demo.kind_for_torch() == "auto"
     with demo.beside(consume, wanted.channel):
-        exporter = cuda_link.open_exporter(wanted.channel, shape=shape, kind="auto" if on_gpu else "host")
+        kind = "auto" if on_gpu else "host"
+        exporter = cuda_link.open_exporter(wanted.channel, shape=shape, kind=kind, hold_limit=demo.PATIENCE)
         exporter.wait_consumers(1, demo.PATIENCE)
         times = []
         if on_gpu:

@@ -9,7 +9,7 @@ import demo
 
 
 def record(name: str) -> None:
-    """Gets every frame: the producer waits for it."""
+    """Gets every frame: the producer waits for it, as long as its hold_limit says."""
     numbers = []
     for frame in cuda_link.open_importer(name, policy="every", once=True, timeout=demo.PATIENCE):
         numbers.append(int(frame.numpy()[0, 0, 2]))
@@ -34,7 +34,7 @@ def main() -> None:
     wanted = demo.options(__doc__, frames=60)
     with demo.beside(record, wanted.channel), demo.beside(display, wanted.channel):
         shape = (wanted.height, wanted.width, 4)
-        with cuda_link.open_exporter(wanted.channel, shape=shape) as exporter:
+        with cuda_link.open_exporter(wanted.channel, shape=shape, hold_limit=demo.PATIENCE) as exporter:
             exporter.wait_consumers(2, demo.PATIENCE)
             for number in range(wanted.frames):
                 exporter.send(demo.picture(number, *shape[:2]), timeout=demo.PATIENCE)

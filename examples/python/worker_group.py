@@ -31,7 +31,8 @@ def main() -> None:
     with ExitStack() as stack:
         for index in range(WORKERS):
             stack.enter_context(demo.beside(work, wanted.channel, results, index == 0))
-        with cuda_link.open_exporter(wanted.channel, shape=shape) as exporter:
+        # hold_limit: who works for longer on a frame than two seconds is not taken for stuck
+        with cuda_link.open_exporter(wanted.channel, shape=shape, hold_limit=demo.PATIENCE) as exporter:
             exporter.wait_consumers(WORKERS, demo.PATIENCE)
             for number in range(wanted.frames):
                 exporter.send(demo.picture(number, *shape[:2]), pts=number, timeout=demo.PATIENCE)
