@@ -304,7 +304,8 @@ def test_rows_that_are_not_dense(exporter, importer):
 
 
 def test_nothing_free_is_a_drop():
-    with cuda_link.open_exporter("full", shape=(4,), kind="host", slots=3, max_slots=3) as exporter:
+    few = {"slots": 3, "max_slots": 3, "hold_limit": None}
+    with cuda_link.open_exporter("full", shape=(4,), kind="host", **few) as exporter:
         with cuda_link.open_importer("full", policy="every", hold=1, timeout=10) as importer:
             exporter.wait_consumers(1, 10)
             results = [exporter.send(bytes(4)) for _ in range(6)]

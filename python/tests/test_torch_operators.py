@@ -16,7 +16,7 @@ operators = pytest.mark.skipif(not ct.OPERATORS, reason="operators need torch 2.
 
 @pytest.fixture
 def exporter():
-    with cuda_link.open_exporter("graph", shape=(6, 8), kind="host", slots=8) as opened:
+    with cuda_link.open_exporter("graph", shape=(6, 8), kind="host", slots=8, hold_limit=None) as opened:
         yield ct.attach(opened)
 
 

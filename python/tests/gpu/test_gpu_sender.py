@@ -293,7 +293,8 @@ def test_a_table_that_fails_later(relay, end, array):
 
 def test_it_says_when_nothing_is_free(array):
     source = kind()(array)
-    with cuda_link.open_exporter("full", shape=SHAPE, kind="vmm", slots=3, max_slots=3) as full:
+    few = {"slots": 3, "max_slots": 3, "hold_limit": None}
+    with cuda_link.open_exporter("full", shape=SHAPE, kind="vmm", **few) as full:
         with cuda_link.open_importer("full", timeout=10, policy="every") as slow:
             answers = [full.send(source) for _ in range(20)]
             assert answers[0] is True and answers[-1] is False
