@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -66,6 +67,11 @@ def start():
     for process in started:
         process.kill()
         process.join()
+
+
+def patient(code: str) -> str:
+    """Of a document: its readers wait for five seconds; what comes on a busy machine comes later."""
+    return re.sub(r"(\btimeout=|acquire\()5\b", rf"\g<1>{LIMIT}", code)
 
 
 def run_python(

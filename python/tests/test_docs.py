@@ -13,7 +13,7 @@ from pathlib import Path
 
 import cuda_link
 import pytest
-from conftest import run_python
+from conftest import LIMIT, patient, run_python
 from cuda_link import _description
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,6 +50,15 @@ def test_there_are_blocks():
     assert all(re.fullmatch(r"|needs: \w+( gpu)?", block.values[0]) for block in RUN)
 
 
+def test_no_block_runs_with_little_time():
+    waits = [
+        float(limit)
+        for block in RUN
+        for limit in re.findall(r"(?:\btimeout=|acquire\()([\d.]+)", patient(block.values[1]))
+    ]
+    assert len(waits) > 20 and set(waits) <= {0, LIMIT}
+
+
 SECTIONS = ["Get it", "Give it", "Streams", "Life of the memory", "What is copied", "What is refused"]
 
 
@@ -77,7 +86,7 @@ def test_block(words, code):
         pytest.skip("needs a GPU")
     if any(word in OTHERS for word in needs):  # what they do inside is not ours to mend
         code = "import warnings\nwarnings.simplefilter('default')\n" + code
-    ended = run_python(code)
+    ended = run_python(patient(code))
     assert ended.returncode == 0, ended.stderr
     assert "gpu" in needs or ended.stderr == ""
 

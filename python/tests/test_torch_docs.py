@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import TORCH_LIMIT, run_python
+from conftest import TORCH_LIMIT, patient, run_python
 
 torch = pytest.importorskip("torch")
 ct = pytest.importorskip("cuda_link.torch")
@@ -30,7 +30,7 @@ def test_block(words, code):
     if "operators" in words and not ct.OPERATORS:
         pytest.skip("operators need torch 2.10")
     quiet = "import warnings\nwarnings.simplefilter('ignore')\n" if words else ""  # the compiler warns
-    ended = run_python(quiet + code, timeout=TORCH_LIMIT)
+    ended = run_python(quiet + patient(code), timeout=TORCH_LIMIT)
     assert ended.returncode == 0, ended.stderr
     assert words or ended.stderr == ""
 
