@@ -193,7 +193,7 @@ def test_a_producer_that_is_killed(request):
             pass
         assert producer.stdout.readline() == "PUBLISHED\n"
         while not importer._importer.statistics().received:
-            nothing(importer)
+            assert importer.get_frame_numpy().frame is None
         producer.send_signal(signal.SIGKILL)
         last(importer, 7)
         nothing(importer, OVER)
