@@ -9,6 +9,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,15 @@ def start():
     for process in started:
         process.kill()
         process.join()
+
+
+def until_held(importer, count: int) -> None:
+    """Waits until so many frames are held: one that goes while the library is busy is given back by another
+    thread."""
+    end = time.monotonic() + LIMIT
+    while importer.held != count:
+        assert time.monotonic() < end, importer.held
+        time.sleep(0)
 
 
 def patient(code: str) -> str:

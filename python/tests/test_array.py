@@ -13,7 +13,7 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import get_name, hand_made, look
-from conftest import run_python
+from conftest import run_python, until_held
 from cuda_link import _abi, _dtypes
 
 PLAIN = [name for name, dtype in _dtypes._DTYPES.items() if dtype.code in (0, 1, 2, 5, 6)]
@@ -315,7 +315,7 @@ def test_frames_and_slots():
             copy = cuda_link.from_dlpack(array, copy=True)
             del array
             gc.collect()
-            assert importer.held == 0
+            until_held(importer, 0)
             np.testing.assert_array_equal(copy.numpy(), numbers())
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 import cuda_link
 import numpy as np
 import pytest
+from conftest import until_held
 from cuda_link import _abi, _description
 from cuda_link._backend import low
 
@@ -43,7 +44,8 @@ def test_an_array_arrives_as_it_was(exporter, importer):
         assert got.dtype == np.uint8 and not got.flags.writeable
         np.testing.assert_array_equal(got, sent)
         del got
-    assert frame.released and importer.held == 0
+    assert frame.released
+    until_held(importer, 0)
 
 
 def test_an_import_makes_no_copy(exporter, importer):

@@ -15,7 +15,7 @@ import types
 import cuda_link
 import numpy as np
 import pytest
-from conftest import start_python
+from conftest import start_python, until_held
 from cuda_link import (
     DtypeCodec,
     Exporter,
@@ -392,7 +392,8 @@ def test_several_planes_are_for_the_modern_face(monkeypatch):
                 exporter.send(bytes(24))
                 with pytest.raises(ValueError, match="open_importer"):
                     until(importer, get=get)
-                assert importer.get_stats()["shape"] is None and importer._importer.held == 0
+                assert importer.get_stats()["shape"] is None
+                until_held(importer._importer, 0)
             assert importer.frame_count == 0
 
 

@@ -13,7 +13,7 @@ import cuda_link
 import numpy as np
 import pytest
 from capsules import HAND_MADE, get_name, hand_made, look, versioned
-from conftest import LIMIT, run_forks, run_python
+from conftest import LIMIT, run_forks, run_python, until_held
 from cuda_link import _abi, _dtypes
 
 RAW_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # called without the GIL
@@ -170,7 +170,7 @@ def test_deleters_on_other_threads_without_the_gil(frame, pair):
     frame.release()
     for thread in threads:
         thread.join()
-    assert importer.held == 0
+    until_held(importer, 0)
     del delete
 
 
@@ -203,7 +203,7 @@ def test_a_deleter_that_calls_us(pair):
     assert len(seen) == 1
     exporter.send(calls_back(call))
     assert len(seen) == 2
-    assert importer.statistics().held == 0
+    until_held(importer, 0)
 
 
 SIGNATURES = {
@@ -320,7 +320,7 @@ def test_many_threads_share_a_frame(frame, pair):
     assert failures == []
     frame.release()
     gc.collect()
-    assert importer.held == 0
+    until_held(importer, 0)
 
 
 EXIT = """

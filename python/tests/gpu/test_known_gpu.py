@@ -35,7 +35,7 @@ from cuda_link._known.layout import read_num_slots, read_version
 if not os.environ.get("CUDALINK_PYTHON_GPU"):
     pytest.skip("needs a GPU (CUDALINK_PYTHON_GPU=1)", allow_module_level=True)
 
-from conftest import start_python
+from conftest import start_python, until_held
 from standin import Module, cu, driver, fill, new_memory, new_stream
 from test_gpu import LIMIT, Blocked
 
@@ -334,7 +334,8 @@ def test_several_planes_are_for_the_modern_face(name, torch, cupy):
                     slot.publish()
                 with pytest.raises(ValueError, match="open_importer"):
                     until(get)
-                assert importer.get_stats()["frame_count"] == importer._importer.held == 0
+                assert importer.get_stats()["frame_count"] == 0
+                until_held(importer._importer, 0)
 
 
 def test_get_frame_cupy(pair, cupy):

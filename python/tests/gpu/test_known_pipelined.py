@@ -13,7 +13,7 @@ import time
 import cuda_link
 import numpy as np
 import pytest
-from conftest import start_python
+from conftest import start_python, until_held
 from cuda_link import Exporter, ExportPolicy, GpuFrame, Importer, ImportOutcome, ImportPolicy, ImportSpec
 from cuda_link._backend import low
 from gets import frame_of, take, until
@@ -100,7 +100,7 @@ def test_one_frame_late(exporter, importer):
     assert all((array == n).all() for n, array in enumerate(kept))
     assert is_pinned(kept[0]) and not is_pinned(kept[-1])  # copied at once
     assert importer.frame_count == importer.get_stats()["copies_made"] == 19
-    assert importer._importer.held == 0
+    until_held(importer._importer, 0)
 
 
 def test_a_get_does_not_wait_for_its_copy(exporter, importer, paused):
