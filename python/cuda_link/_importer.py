@@ -147,6 +147,7 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
         # No asyncio.wait_for: before Python 3.12 it can swallow a cancellation, and with 0 it never looks.
         loop = asyncio.get_running_loop()
         end = None if limit == _abi.FOREVER else loop.time() + limit / 1e9
+        hands = None
         while True:
             descriptor = self.fileno()
             try:
@@ -154,6 +155,14 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
             except TimedOutError:
                 if end is not None and loop.time() >= end:
                     raise
+            except BusyError:
+                # One that was let go may be on its way back, by another thread. acquire waits as long for it.
+                hands = hands or loop.time() + _wait.SLICE / 1e9
+                over = loop.time() >= (hands if end is None else min(hands, end))
+                if over or len(self._held) >= self._hold:
+                    raise
+                await asyncio.sleep(0.001)
+                continue
             if low.importer_arm(self._id):
                 await readable(descriptor, end, lambda: not self.closed)
 

@@ -139,6 +139,27 @@ def test_asyncio_waits_as_acquire_does(pair):
     asyncio.run(main())
 
 
+def test_asyncio_waits_for_a_frame_that_is_on_its_way_back(pair):
+    """One that only an array keeps, or another thread is about to give back, is waited for as by acquire."""
+    exporter, _ = pair
+
+    async def main(importer):
+        exporter.send(b"abcd")
+        kept = [importer.acquire(LIMIT).numpy()]
+        exporter.send(b"efgh")
+        with pytest.raises(cuda_link.TooManyFramesError):
+            await importer.next(0)
+        task = asyncio.ensure_future(importer.next(LIMIT))
+        await asyncio.sleep(0)  # it has looked
+        kept.clear()
+        with await task as frame:
+            assert frame.packed() == b"efgh"
+
+    with cuda_link.open_importer("wait", hold=1, timeout=LIMIT) as importer:
+        exporter.wait_consumers(2, LIMIT)
+        asyncio.run(main(importer))
+
+
 def test_a_cancelled_wait_loses_no_frame():
     """At every step that a task makes, with and without a frame that comes at the same moment."""
     got, sent = [], 0
