@@ -45,6 +45,7 @@ static void keep_refusal(struct link_importer *importer, int error, const char *
 
 void link_join_refused(struct link_attachment *attachment, int error, const char *text) {
   struct link_importer *importer = attachment->importer;
+  importer->unanswered = false;
   drop_joining(attachment, error);
   keep_refusal(importer, error, text);
   try_again(importer, RETRY_SLOW);
@@ -52,6 +53,7 @@ void link_join_refused(struct link_attachment *attachment, int error, const char
 
 void link_join_lost(struct link_attachment *attachment, int reason) {
   struct link_importer *importer = attachment->importer;
+  importer->unanswered = false;
   drop_joining(attachment, reason);
   try_again(importer, RETRY_BUSY); /* like nobody there */
 }
@@ -74,8 +76,8 @@ static void handshake_fire(struct service_timer *timer) {
       (struct link_attachment *)(void *)((char *)timer - offsetof(struct link_attachment, timer));
   struct link_importer *importer = attachment->importer;
   drop_joining(attachment, CUDALINK_ERROR_TIMEOUT);
-  importer->unanswered = true;     /* stopped, or its machine is busy: how long to wait is the */
-  try_again(importer, RETRY_SLOW); /* caller's business */
+  /* Stopped, or its machine is busy: how long to wait is the caller's business. */
+  try_again(importer, RETRY_SLOW);
 }
 
 static void say_hello(struct link_importer *importer, os_handle handle) {
@@ -102,6 +104,7 @@ static void set_nobody(struct link_importer *importer, bool nobody) {
   pthread_mutex_lock(&importer->object.mutex);
   bool news = nobody && !importer->nobody && importer->segment[0];
   importer->nobody = nobody;
+  if (nobody) importer->unanswered = false;
   if (news) link_importer_changed(importer);
   if (news) service_post(&importer->reader_work); /* it may be armed */
   pthread_mutex_unlock(&importer->object.mutex);
@@ -122,6 +125,7 @@ static void connected(struct link_importer *importer, os_handle handle) {
   service_watch(&attachment->source, handle, false);
   service_timer_set(&attachment->timer, handshake_fire, os_deadline(HANDSHAKE_LIMIT));
   say_hello(importer, handle);
+  importer->unanswered = true;
 }
 
 /* A channel may be there now: looked for in a moment, from the service thread's loop. */

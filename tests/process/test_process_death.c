@@ -261,6 +261,21 @@ TEST(watched_producer_stopped, 30) {
 }
 
 /* A stopped producer that is killed is dead like any other. */
+/* An open that ends before the handshake's own limit of 2 s: who does not answer is not nobody. */
+TEST(stopped_producer_is_there, 20) {
+  struct process *producer = start_producer("salt=1");
+  stop(producer);
+  struct process *late = process_start("consumer", "policy=latest open_ms=1900");
+  const char *line = process_hear(late);
+  CHECK_CONTAINS(line, "error CUDALINK_ERROR_TIMEOUT");
+  CHECK_CONTAINS(line, "does not answer");
+  process_finish(late);
+  process_kill(producer);
+  late = process_start("consumer", "policy=latest open_ms=1");
+  CHECK_CONTAINS(process_hear(late), "error CUDALINK_ERROR_NOT_FOUND");
+  process_finish(late);
+}
+
 TEST(stopped_producer_killed, 20) {
   struct process *producer = start_producer("salt=1");
   struct process *consumer = start_consumer("policy=every");
