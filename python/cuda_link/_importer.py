@@ -261,8 +261,9 @@ def open_importer(
     gpu_wait_limit: seconds until a wait that was left to a stream is given up; 0 = 2 s.
     spin: seconds that acquire looks before it sleeps.
 
-    Errors: ValueError; with a timeout also ChannelNotFoundError (also FileNotFoundError),
-    RefusedError, VersionError, ProtocolError.
+    Errors: ValueError; with a timeout also ChannelNotFoundError (also FileNotFoundError), TimedOutError
+    (also TimeoutError: there is a producer, but it does not answer), RefusedError, VersionError,
+    ProtocolError.
     """
     if access not in ("read", "write"):
         raise ValueError(f'access {access!r}; it is "read" or "write"')

@@ -7,12 +7,14 @@ import collections
 import dataclasses
 import importlib
 import os
+import signal
 import struct
 import time
 
 import cuda_link
 import numpy as np
 import pytest
+from conftest import start_python
 from cuda_link import (
     Exporter,
     ExportPolicy,
@@ -317,6 +319,29 @@ def test_no_producer():
     with Importer.open(ImportSpec("nobody", timeout_ms=10)) as importer:
         assert importer.get_frame_numpy().outcome is ImportOutcome.RECONNECTING
         assert not importer.is_ready() and not importer.wait_for_doorbell(0)
+
+
+STOPPED = """
+import sys, cuda_link
+with cuda_link.open_exporter(sys.argv[1], shape=(6, 8, 4), kind="host"):
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_producer_that_does_not_answer():
+    with start_python(STOPPED, NAME) as producer:
+        assert producer.stdout.readline() == "open\n"
+        os.kill(producer.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(FileNotFoundError, match="does not answer"):
+                Importer.open(ImportSpec(NAME, timeout_ms=1000), policy=ImportPolicy(reconnect_enabled=False))
+            with pytest.raises(TimeoutError, match="does not answer"):
+                cuda_link.open_importer(NAME, timeout=1)
+            with Importer.open(ImportSpec(NAME, timeout_ms=10)) as importer:
+                assert importer.get_frame_numpy().outcome is ImportOutcome.RECONNECTING
+        finally:
+            producer.kill()
 
 
 def test_open_waits_for_a_producer_that_takes_longer_to_answer_than_a_look(monkeypatch):

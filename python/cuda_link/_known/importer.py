@@ -123,9 +123,8 @@ class Importer(low.Getter):  # type: ignore[misc,name-defined]
     @classmethod
     def open(cls, spec: ImportSpec, *, policy: ImportPolicy | None = None, cuda: Any = None) -> Importer:
         """Waits up to spec.timeout_ms for the producer. Without one: an importer whose gets say
-        RECONNECTING, or FileNotFoundError when the policy does not reconnect (TimeoutError when it is there
-        and does not answer: is it stopped?). policy None = from the environment; cuda is not used (the log
-        says so).
+        RECONNECTING, or FileNotFoundError when the policy does not reconnect. policy None = from the
+        environment; cuda is not used (the log says so).
 
         Errors: ValueError (dtype, timeout_ms), RuntimeError; without reconnecting also RefusedError and
         ProtocolError.

@@ -19,6 +19,7 @@ from .._errors import (
     ProtocolError,
     RefusedError,
     TimedOutError,
+    error_for,
 )
 from .._exporter import ChannelExporter
 from .._importer import ChannelImporter, opened
@@ -35,6 +36,7 @@ _FEWEST_SLOTS = 3
 _MOST_HOST_STREAMS = 8
 _MOST_SPIN = 1_000_000  # µs
 _MOST_OLD_SLOTS = 64
+_NOT_FOUND = -8  # CUDALINK_ERROR_NOT_FOUND
 _SLICE = 0.1  # s between two looks for a producer on the old wire that has sent nothing yet
 
 
@@ -197,6 +199,8 @@ def _wait_producer(importer: ChannelImporter, spec: ImportSpec, policy: ImportPo
             if is_late and left > _SLICE and not idle:
                 continue
             if not policy.reconnect_enabled and not idle:
+                if isinstance(error, TimedOutError):  # it does not answer: what scripts catch is this
+                    raise error_for(_NOT_FOUND, str(error)) from error
                 raise
             log.info("gets will look for a producer: %s", error)
             return
