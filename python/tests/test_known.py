@@ -333,6 +333,7 @@ def test_a_producer_that_does_not_answer():
     with start_python(STOPPED, NAME) as producer:
         assert producer.stdout.readline() == "open\n"
         os.kill(producer.pid, signal.SIGSTOP)
+        os.waitpid(producer.pid, os.WUNTRACED)  # until then its other threads may go on
         try:
             with pytest.raises(FileNotFoundError, match="does not answer"):
                 Importer.open(ImportSpec(NAME, timeout_ms=1000), policy=ImportPolicy(reconnect_enabled=False))
