@@ -84,8 +84,9 @@ typedef struct cudalink_importer_spec {
 #define CUDALINK_IMPORTER_DEFAULTS .size = sizeof(cudalink_importer_spec)
 
 /* Opens a consumer's end of a channel. With open_timeout 0 it never waits for a producer. Errors: INVALID_ARGUMENT; with an
- * open_timeout also NOT_FOUND (no producer in time: says how to start one, and where it looked),
- * REFUSED, VERSION, PROTOCOL (the producer's answer, with its text). */
+ * open_timeout also NOT_FOUND (no producer in time: says how to start one, and where it looked), TIMEOUT (there is
+ * one, but it does not answer: it is stopped, or very busy), REFUSED, VERSION, PROTOCOL (the producer's answer, with
+ * its text). */
 CUDALINK_API int cudalink_importer_open(cudalink_importer *importer,
                                         const cudalink_importer_spec *spec);
 

@@ -212,7 +212,7 @@ struct link_importer {
   struct link_attachment *joining;
   struct link_lookout lookout;
   bool watches_names;              /* of the old wire (cipd/reader.h); service thread */
-  _Atomic bool unanswered;         /* a producer took the connection, its answer has not come */
+  _Atomic bool unanswered;         /* there is a producer, its answer has not come */
   struct service_timer timer;      /* next try */
   struct service_work work;        /* start searching again, finish closing */
   struct service_work reader_work; /* armed on the old wire */

@@ -169,6 +169,7 @@ void link_search_start(struct link_importer *importer) {
     if (try_all(importer, &delay)) return; /* it may have come before the watch */
   }
   set_nobody(importer, delay == RETRY_SLOW);
+  if (delay == RETRY_BUSY) importer->unanswered = true;
   try_again(importer, delay);
 }
 

@@ -6,7 +6,9 @@
 #include "link_test.h"
 
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 
 static unsigned count_descriptors(void) {
   unsigned count = 0;
@@ -293,6 +295,27 @@ static void nobody_there(void **state) {
   assert_said("channel");
 }
 
+static int new_socket(void) { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0); }
+
+/* One that is stopped accepts nobody, and who gave up stays in its queue. */
+static void a_full_queue_is_not_nobody(void **state) {
+  (void)state;
+  cudalink_importer_spec spec = fine();
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  int producer = new_socket(), waiting = new_socket(), late = new_socket();
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/channel.sock", test_folder);
+  assert_int_equal(bind(producer, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(listen(producer, 0), 0);
+  assert_int_equal(connect(waiting, (struct sockaddr *)&address, sizeof address), 0);
+  assert_int_equal(connect(late, (struct sockaddr *)&address, sizeof address), -1);
+  spec.open_timeout = MILLISECOND;
+  refuse_importer(&spec, CUDALINK_ERROR_TIMEOUT, "does not answer");
+  close(late);
+  close(waiting);
+  close(producer);
+  assert_int_equal(unlink(address.sun_path), 0);
+}
+
 static void *open_late(void *context) {
   (void)context;
   static cudalink_exporter exporter;
@@ -448,6 +471,7 @@ static const struct CMUnitTest tests[] = {
     test_case(folders),
     test_case(wrong_importers),
     test_case(nobody_there),
+    test_case(a_full_queue_is_not_nobody),
     test_case(a_consumer_may_come_first),
     test_case(a_producer_is_waited_for),
     test_case(a_close_ends_the_wait_for_a_producer),
