@@ -260,7 +260,6 @@ TEST(watched_producer_stopped, 30) {
   CHECK_EQUAL(watched.events, 4);
 }
 
-/* A stopped producer that is killed is dead like any other. */
 /* An open that ends before the handshake's own limit of 2 s: who does not answer is not nobody. */
 TEST(stopped_producer_is_there, 20) {
   struct process *producer = start_producer("salt=1");
@@ -276,6 +275,7 @@ TEST(stopped_producer_is_there, 20) {
   process_finish(late);
 }
 
+/* A stopped producer that is killed is dead like any other. */
 TEST(stopped_producer_killed, 20) {
   struct process *producer = start_producer("salt=1");
   struct process *consumer = start_consumer("policy=every");
