@@ -155,6 +155,7 @@ class ChannelImporter(low.Taker, End):  # type: ignore[misc,name-defined]
             except TimedOutError:
                 if end is not None and loop.time() >= end:
                     raise
+                hands = None
             except BusyError:
                 # One that was let go may be on its way back, by another thread. acquire waits as long for it.
                 hands = hands or loop.time() + _wait.SLICE / 1e9

@@ -160,6 +160,31 @@ def test_asyncio_waits_for_a_frame_that_is_on_its_way_back(pair):
         asyncio.run(main(importer))
 
 
+def test_asyncio_waits_for_each_frame_that_is_on_its_way_back(pair, monkeypatch):
+    """Also for one that goes long after another one had to be waited for."""
+    exporter, importer = pair
+    answers = [cuda_link.BusyError, cuda_link.TimedOutError, cuda_link.BusyError]
+    acquire, late = importer.acquire, 0
+
+    def told(timeout, *, stream):
+        nonlocal late
+        if not answers:
+            return acquire(LIMIT)
+        late += answers[0] is cuda_link.TimedOutError
+        raise answers.pop(0)
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        now = loop.time
+        monkeypatch.setattr(loop, "time", lambda: now() + late)
+        with await importer.next() as frame:
+            assert frame.packed() == b"abcd"
+
+    exporter.send(b"abcd")
+    monkeypatch.setattr(importer, "acquire", told)
+    asyncio.run(main())
+
+
 def test_a_cancelled_wait_loses_no_frame():
     """At every step that a task makes, with and without a frame that comes at the same moment."""
     got, sent = [], 0
