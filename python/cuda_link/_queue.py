@@ -41,6 +41,7 @@ log = logging.getLogger("cuda_link")
 _MOST_ITEMS = 2**20
 _LONGEST = threading.TIMEOUT_MAX / 2  # seconds, as good as for ever
 _TAKE_LIMIT = 2.0  # seconds to connect to a putter; a stopped one does not answer
+_FIND_LIMIT = 10.0  # seconds that get looks again for the channel of a putter that lives
 _GONE = (PeerLostError, EndedError, ChannelNotFoundError)
 
 _lingering: set[_State] = set()  # of queues that were dropped while items of this process waited
@@ -343,12 +344,15 @@ class Queue:
         block, timeout: wait for one, at most so many seconds; None = no limit.
 
         Errors: queue.Empty; PeerLostError (a process was killed and its items are lost, or nobody is left
-        who could put; each told once); those of pickle; ImportError (a framework that is not here).
+        who could put; each told once); ChannelNotFoundError (an item's putter is there, but has another
+        CUDALINK_RUNTIME_DIR; told after some seconds, the item stays); those of pickle; ImportError (a
+        framework that is not here).
         """
         state = self._here()
         deadline = _deadline(block, timeout)
         told = state.table.told  # before: another thread's get does not tell in place of this one
         avoid: set[int] = set()
+        missing: float | None = None  # since when
         while True:
             taking = Taking()
             try:
@@ -358,6 +362,9 @@ class Queue:
                     avoid.clear()
                     continue
                 done, item = self._take(state, taking, deadline)
+            except ChannelNotFoundError as error:
+                missing = self._not_found(error, deadline, missing)
+                done = False
             except BaseException as error:
                 state.give_up(taking)
                 if isinstance(error, LockHeldError):
@@ -410,8 +417,8 @@ class Queue:
             raise
         except _GONE as error:
             if isinstance(error, ChannelNotFoundError) and state.table.is_alive(record.putter):
-                log.info("%s", error)  # its putter is stopped, or its machine is busy
-                return Queue._later(state, taking, deadline)
+                state.give_up(taking)
+                raise
             state.table.lose(taking)
             return False, None  # and the next look tells
         except Exception:  # it can't be made here: as with multiprocessing, it is taken
@@ -427,6 +434,22 @@ class Queue:
         if deadline is not None and time.monotonic() > deadline:
             raise Empty from None
         return False, None
+
+    @staticmethod
+    def _not_found(error: Exception, deadline: float | None, since: float | None) -> float:
+        """The putter of an item lives, but its channel is in no folder where this process looks; its item
+        stays where it was. Returns since when. Errors: queue.Empty; ChannelNotFoundError."""
+        log.info("%s", error)
+        now = time.monotonic()
+        if deadline is not None and now > deadline:
+            raise Empty from None
+        since = now if since is None else since
+        if now - since < _FIND_LIMIT:
+            return since
+        raise ChannelNotFoundError(
+            "the process that put an item is there, but its channels are in no folder where this one looks; "
+            "give both the same CUDALINK_RUNTIME_DIR. The item stays in the queue"
+        ) from error
 
     def get_nowait(self) -> Any:
         """get without waiting for an item. Errors: queue.Empty, and as get."""

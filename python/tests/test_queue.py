@@ -629,6 +629,30 @@ def test_a_putter_that_was_stopped_loses_nothing(start, monkeypatch):
     assert queue.get(timeout=LIMIT)[0] == 1
 
 
+def put_elsewhere(queue, end, folder):
+    os.environ["CUDALINK_RUNTIME_DIR"] = folder
+    put_one_and_stay(queue, end)
+
+
+def test_a_putter_with_another_runtime_directory_is_told(start, monkeypatch, tmp_path):
+    """Nobody waits for it for ever, and nobody calls it dead."""
+    queue, end = cuda_link.Queue(), cuda_link.Queue()
+    start(put_elsewhere, queue, end, str(tmp_path))
+    while queue.empty():
+        time.sleep(0)
+    with monkeypatch.context() as patch:
+        patch.setattr(_queue, "_TAKE_LIMIT", 0.01)
+        patch.setattr(_queue, "_FIND_LIMIT", 0.05, raising=False)
+        with pytest.raises(cuda_link.ChannelNotFoundError, match="CUDALINK_RUNTIME_DIR"):
+            queue.get(timeout=LIMIT)
+        with pytest.raises(standard.Empty):
+            queue.get_nowait()
+    queue.put("another one's")
+    assert queue.get(timeout=LIMIT) == "another one's"
+    monkeypatch.setenv("CUDALINK_RUNTIME_DIR", str(tmp_path))
+    assert queue.get(timeout=LIMIT)[0] == 1
+
+
 def take_for_ever(queue, answers):
     answers.cancel_join_thread()
     for number in iter(lambda: int(queue.get()[0]), -1):
