@@ -466,8 +466,10 @@ int link_acquire_left(struct acquire *acquire) {
   struct link_importer *importer = acquire->importer;
   while (!importer->closing) {
     int earlier = importer->earlier_notice;
-    importer->earlier_notice = 0;
-    if (earlier) return told(importer, earlier, importer->earlier_text);
+    if (earlier && !(importer->draining && importer->drains_earlier)) {
+      importer->earlier_notice = 0;
+      return told(importer, earlier, importer->earlier_text);
+    }
     if (!importer->draining) break;
     acquire->full = false;
     int status = drain(acquire);

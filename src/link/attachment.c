@@ -86,10 +86,12 @@ void link_attachment_over(struct link_attachment *attachment, int reason) {
   if (importer->attachment == attachment) {
     importer->attachment = NULL;
     note(importer, importer->closing ? 0 : reason, attachment->gave_up);
+    importer->drains_earlier = true;
     /* What a producer published before it went stays whole: it is read first, then its end is told. */
     if (producer_has_gone(attachment) && !importer->closing) {
       if (importer->draining) link_attachment_drained(importer);
       importer->draining = attachment;
+      importer->drains_earlier = false;
       if (is_read_out(attachment)) link_attachment_drained(importer);
     }
   }

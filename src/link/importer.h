@@ -182,6 +182,7 @@ struct link_importer {
   int earlier_notice;        /* of the producer before, when it was not told in time */
   char notice_text[200];     /* why LOST, when it is not the producer's death; "" = it is */
   char earlier_text[200];    /* the same of the earlier one */
+  bool drains_earlier;       /* the last end is not that of `draining` */
   int refusal;               /* the producer's answer to the last try; 0 = none */
   char refusal_text[200];
   uint32_t sessions;

@@ -122,6 +122,28 @@ static void each_end_is_told_with_its_reason(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
+/* What a producer left behind comes before its end, also where the next connection has ended meanwhile. */
+static void frames_left_behind_come_before_their_end(void **state) {
+  (void)state;
+  cudalink_exporter exporter;
+  cudalink_importer importer;
+  test_open(&exporter);
+  test_join(&importer);
+  test_send(exporter);
+  assert_ok(cudalink_exporter_close(exporter));
+  UNTIL(test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+  atomic_store(&too_many, WIRE_GENERATION);
+  test_open(&exporter);
+  UNTIL(test_got(importer).sessions >= 2 &&
+        test_got(importer).connection != CUDALINK_CONNECTION_JOINED);
+  atomic_store(&too_many, 0);
+  cudalink_frame frame = test_take(importer);
+  assert_int_equal(frame.session, 1);
+  test_release(&frame);
+  assert_ok(cudalink_exporter_close(exporter));
+  assert_ok(cudalink_importer_close(importer));
+}
+
 /* It would soon come to the same: no reason to keep both processes busy with connections. */
 static void it_does_not_try_again_at_once(void **state) {
   (void)state;
@@ -184,8 +206,10 @@ static void who_waits_for_the_next_producer_maps_behind(void **state) {
   assert_ok(cudalink_importer_close(importer));
 }
 
-static const struct CMUnitTest tests[] = {
-    test_case(an_importer_says_so), test_case(a_held_frame_stays_whole),
-    test_case(each_end_is_told_with_its_reason), test_case(it_does_not_try_again_at_once),
-    test_case(who_waits_for_the_next_producer_maps_behind)};
+static const struct CMUnitTest tests[] = {test_case(an_importer_says_so),
+                                          test_case(a_held_frame_stays_whole),
+                                          test_case(each_end_is_told_with_its_reason),
+                                          test_case(frames_left_behind_come_before_their_end),
+                                          test_case(it_does_not_try_again_at_once),
+                                          test_case(who_waits_for_the_next_producer_maps_behind)};
 test_main(tests)
