@@ -400,6 +400,16 @@ class NoGpu(OnFakeDriver):
                         self.assertIn(reason, self.fail_program(*command, "--count", 1, code=5))
             self.interrupt(sender)
 
+    def test_a_driver_that_refuses(self):
+        """Frames that can't be mapped are no fault of the channel."""
+        sender = self.start_sender("vmm")
+        self.environment["FAKECUDA_FAIL"] = "cuMemImportFromShareableHandle:0:801"
+        for command in (("recv", "x"), ("record", "x", "take")):
+            with self.subTest(command=command[0]):
+                error = self.fail_program(*command, "--count", 1, code=5)
+                self.assertIn("CUDA_ERROR_NOT_SUPPORTED", error)
+        self.interrupt(sender)
+
     def test_a_driver_that_fails(self):
         self.environment["FAKECUDA_FAIL"] = "cuInit:0:999"
         error = self.fail_program("send", "x", "--kind", "vmm", "--count", 1, code=5)

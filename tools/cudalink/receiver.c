@@ -108,10 +108,13 @@ static int nothing_came(struct receiver *receiver) {
   return EXIT_CODE_OK;
 }
 
-/* What is not supported: this machine has no GPU to take the frames with, or the producer speaks the old
- * wire, which can't do what was asked for. */
-static int fail_taking(int status) {
-  if (status == CUDALINK_ERROR_UNSUPPORTED && gpus_are_there())
+/* What is not supported: this machine has no GPU to take the frames with, or one that can't map them; or the
+ * producer speaks the old wire, which can't do what was asked for, and was not joined. */
+static int fail_taking(const struct receiver *receiver, int status) {
+  cudalink_importer_statistics statistics = {.size = sizeof statistics};
+  cudalink_importer_get_statistics(receiver->importer, &statistics);
+  int is_joined = statistics.connection == CUDALINK_CONNECTION_JOINED;
+  if (status == CUDALINK_ERROR_UNSUPPORTED && !is_joined && gpus_are_there())
     return report(EXIT_CODE_CHANNEL, "%s", cudalink_last_error());
   return gpus_report(status);
 }
@@ -126,7 +129,7 @@ static int take_status(struct receiver *receiver, int status, cudalink_frame *fr
   case CUDALINK_ERROR_EVICTED:
     live_note("channel %s: too slow, the producer took frames back", receiver->options.channel);
     return EXIT_CODE_OK;
-  default: return fail_taking(status);
+  default: return fail_taking(receiver, status);
   }
 }
 
