@@ -259,6 +259,14 @@ static void note_waits(struct link_importer *importer) {
            "acquire waits by the CPU; %s", device->words);
 }
 
+/* Of the words, at the first mapping rather than at the first use: it delays other threads' launches. And without the
+ * mutex: the driver may have to wait for streams, whose waits the service thread ends under it. */
+static int tell_driver(struct link_attachment *attachment) {
+  struct gpu_device *device = attachment->importer->device;
+  if (!device->operations->register_words) return CUDALINK_OK;
+  return link_attachment_register(attachment, device);
+}
+
 int link_mapping_map(struct link_attachment *attachment) {
   struct link_importer *importer = attachment->importer;
   struct link_mapping *mapping = next_pending(attachment);
@@ -268,7 +276,7 @@ int link_mapping_map(struct link_attachment *attachment) {
                     .inside_metadata = mapping->inside_metadata,
                     .block.shared.handle = OS_NO_HANDLE,
                     .metadata.handle = OS_NO_HANDLE};
-  bool writable = importer->spec.writable != 0;
+  bool writable = importer->spec.writable != 0, known = attachment->registered;
   importer->mapping = mapping->busy = true; /* keeps the attachment, and other threads out */
   pthread_mutex_unlock(&importer->object.mutex);
   int status =
@@ -279,6 +287,7 @@ int link_mapping_map(struct link_attachment *attachment) {
   if (status < 0 && !outdated) return settle_failed(attachment, mapping, &map, status);
   service_close(map.inside);
   service_close(map.inside_metadata);
+  int registered = status == CUDALINK_OK && !known ? tell_driver(attachment) : CUDALINK_OK;
   pthread_mutex_lock(&importer->object.mutex);
   importer->mapping = mapping->busy = false;
   mapping->inside = mapping->inside_metadata = OS_NO_HANDLE;
@@ -288,20 +297,19 @@ int link_mapping_map(struct link_attachment *attachment) {
     mapping->metadata = map.metadata;
     importer->statistics.generations++;
     note_waits(importer);
+    if (registered == CUDALINK_OK) link_attachment_register(attachment, importer->device);
   } else { /* its memory is gone, and so are its frames: no error */
     drop_map(&map);
     tell_unmapped(attachment, mapping, mapping->number);
     mapping->number = 0;
   }
-  /* Now rather than at the first use: telling the driver of words delays other threads' launches. */
-  status = mapping->mapped ? link_attachment_register(attachment, importer->device) : CUDALINK_OK;
   link_attachment_mapped(attachment);
   if (attachment->over)
     link_attachment_settle(attachment);
   else
     link_mapping_collect(attachment);
   if (importer->closing) service_post(&importer->work);
-  return status;
+  return registered;
 }
 
 static void unmap(struct link_mapping *mapping) {

@@ -311,6 +311,44 @@ TEST(words_that_stayed_registered, 60) {
   gpu_device_close(device);
 }
 
+static void join(cudalink_importer *importer, const char *name) {
+  CHECK_OK(cudalink_importer_open(
+      importer, &(cudalink_importer_spec){CUDALINK_IMPORTER_DEFAULTS, .name = name, .gpu_wait = 1,
+                                          .gpu_wait_limit = SECOND, .open_timeout = 20 * SECOND}));
+}
+
+/* They have to go first, for which the driver waits until no stream of the process has work. So a stream that
+ * waits for a producer must still be told when its limit has passed, whatever else the service thread hears. */
+TEST(words_that_stayed_registered_hold_no_wait_up, 60) {
+  struct gpu_device *device;
+  cudalink_importer stuck, next;
+  cudalink_frame pending, frame;
+  uint32_t flags;
+  fake_only();
+  CUstream stream = gpu_stream();
+  CHECK_OK(gpu_device_open(CUDALINK_KIND_VMM, 0, NULL, &device));
+  char *pages =
+      mmap(NULL, 4 * (size_t)PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(pages != MAP_FAILED);
+  leave_registered(device, pages, pages);
+  struct process *endless = start_feed("name=endless consumers=1 pause=100000000000 frames=3");
+  join(&stuck, "endless");
+  struct process *busy = start_feed("name=busy consumers=1 resize=1");
+  join(&next, "busy");
+  CHECK_OK(cudalink_importer_acquire(stuck, ON(stream), 20 * SECOND, &pending));
+  CHECK_EQUAL(pending.flags, CUDALINK_FRAME_PENDING);
+  FAKE(fakecuda_fail, "cuMemHostRegister", 1, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+  CHECK_OK(cudalink_importer_acquire(next, CUDALINK_STREAM_COMPLETE, 20 * SECOND, &frame));
+  CU(cuStreamSynchronize(stream));
+  CHECK_OK(cudalink_frame_flags(&pending, &flags));
+  CHECK_EQUAL(flags, CUDALINK_FRAME_LOST);
+  process_kill(busy);
+  process_kill(endless);
+  CHECK_OK(cudalink_importer_close(next));
+  CHECK_OK(cudalink_importer_close(stuck));
+  gpu_device_close(device);
+}
+
 /* An open behind a close that left its words registered. */
 TEST(channel_behind_words_that_stayed_registered, 60) {
   struct ends ends = {0};
