@@ -104,15 +104,15 @@ CUDALINK_API int cudalink_importer_wait_producer(cudalink_importer importer, int
  * would wait for ever, so there this call waits). The importer may hold `hold` frames; one more answers BUSY after the
  * time-out.
  *
- * Errors: TIMEOUT (there was none; or its pixels were not complete in time; or it is the first one in new
- * memory, which is mapped a moment later: the sentence says which, and those two are offered again); BUSY; LOST
- * (the producer died) and ENDED (it closed): each told once (when more than two producers went between two calls,
- * the last two ends; `session` counts them all), then acquire looks for the next producer (never with `once`: then
- * they stay; on the old wire nobody can see a death, which ends in TIMEOUT); EVICTED (the producer took this
- * importer's frames back because they were held too long; told once, it then joins again);
- * NOT_FOUND only from importers with `once` before a producer was found; CLOSED (also when another
- * thread closes the importer during the call); REFUSED, VERSION, PROTOCOL (the producer's answer to
- * joining). */
+ * Errors: TIMEOUT (there was none; or its pixels were not complete in time; or it is the first one in new memory,
+ * which is mapped a moment later: the sentence says which, and those two are offered again); BUSY; LOST (the
+ * producer died, or this process had no descriptor left to go on with it) and ENDED (it closed): each told once
+ * (when more than two producers went between two calls, the last two ends; `session` counts them all), then
+ * acquire looks for the next producer (never with `once`: then they stay; on the old wire nobody can see a death,
+ * which ends in TIMEOUT); EVICTED (the producer took this importer's frames back because they were held too long;
+ * told once, it then joins again); NOT_FOUND only from importers with `once` before a producer was found; CLOSED
+ * (also when another thread closes the importer during the call); REFUSED, VERSION, PROTOCOL (the producer's
+ * answer to joining). */
 CUDALINK_API int cudalink_importer_acquire(cudalink_importer importer, cudalink_stream stream,
                                            int64_t timeout, cudalink_frame *frame);
 
@@ -120,8 +120,9 @@ CUDALINK_API int cudalink_importer_acquire(cudalink_importer importer, cudalink_
  * its pixels are complete once `stream`, which waits for it, has come so far; the description is that
  * of the frame before it, so one has to be acquired first, and not a SHARED one, behind which nothing
  * says where the next will be. At most one such frame at a time. Of a producer that has gone the published frames
- * that were not taken come first, complete, as from acquire. Errors: BUSY (the producer has announced
- * nothing), TIMEOUT, STREAM (COMPLETE makes no sense here), as acquire. */
+ * that were not taken come first, complete, as from acquire. Errors: BUSY (with time-out 0: the producer has
+ * announced nothing; or as many frames are held as `hold` allows), TIMEOUT, STREAM (COMPLETE makes no sense here),
+ * as acquire. */
 CUDALINK_API int cudalink_importer_wait_next(cudalink_importer importer, cudalink_stream stream,
                                              int64_t timeout, cudalink_frame *frame);
 
