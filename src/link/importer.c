@@ -180,7 +180,7 @@ static int start_inside(void *argument) {
 }
 
 static int no_producer(const struct link_importer *importer) {
-  if (importer->unanswered)
+  if (importer->unanswered || importer->attachment) /* joined, but not told of memory yet */
     return error_set(CUDALINK_ERROR_TIMEOUT,
                      "channel '%s': there is a producer, but it does not answer; is it stopped?",
                      importer->name);
