@@ -151,14 +151,13 @@ static int y4m_start(struct media_reader *reader, struct media_error *error) {
 
 /* A file that ends inside the line "FRAME" lacks the rest of it and all planes. */
 static int fail_cut_line(struct media_reader *reader, int64_t length, struct media_error *error) {
-  uint64_t bytes = 0;
-  cudalink_packed_bytes(&reader->description, &bytes);
-  uint64_t missing = bytes + 6 - (uint64_t)length;
+  uint64_t pixels = 0;
+  cudalink_packed_bytes(&reader->description, &pixels);
+  unsigned long long bytes = pixels + 6, missing = bytes - (uint64_t)length;
   return media_fail(error, INVALID,
                     "%s: is cut off in frame %llu (the first is 0), %llu of its %llu bytes %s "
                     "missing",
-                    reader->input.name, (unsigned long long)reader->frame,
-                    (unsigned long long)missing, (unsigned long long)(bytes + 6),
+                    reader->input.name, (unsigned long long)reader->frame, missing, bytes,
                     missing == 1 ? "is" : "are");
 }
 
